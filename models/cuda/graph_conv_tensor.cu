@@ -22,7 +22,7 @@ class PixelRows {
     walk_.Advance(args, static_cast<int>(threadIdx.x) % kSlabUnits * kValues);
   }
   // Slabs are fetched in order.
-  __device__ __forceinline__ void Fetch(int, uint4*, CopyQueue&) {
+  __device__ __forceinline__ void Fetch(int, uint4*) {
     const bool there = walk_.IsThere(args_);
     MILLRACE_UNROLL
     for (int i = 0; i < kMine; ++i) {
@@ -69,7 +69,7 @@ class PixelValues {
                        Min64(first + Place::Row(), PixelsOut(args) - 1))) {
     walk_.Advance(args, Place::Unit(0) * kValues);
   }
-  __device__ __forceinline__ void Fetch(int, uint4*, CopyQueue&) {
+  __device__ __forceinline__ void Fetch(int, uint4*) {
     TapWalk walk = walk_;
     MILLRACE_UNROLL
     for (int i = 0; i < Place::kMine; ++i) {

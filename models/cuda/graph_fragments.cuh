@@ -1,12 +1,7 @@
 // What products of graphs need of tensor cores beside tensor_core.cuh: factors
-// rounded to 16 bits or to tf32, fragments out of shared memory, copies that
-// run beside the arithmetic. Its inline PTX is computed by plain code under the
-// emulation.
+// rounded to 16 bits or to tf32, and products of tf32. Its inline PTX is
+// computed by plain code under the emulation.
 #pragma once
-
-#if !defined(__CUDACC__)
-#include <deque>
-#endif
 
 #include "models/cuda/graph_kernels.h"
 #include "models/cuda/tensor_core.cuh"
@@ -69,80 +64,6 @@ __device__ __forceinline__ float FromPair(uint32_t pair, bool high) {
   const auto bits = static_cast<uint16_t>(high ? pair >> 16 : pair);
   return kPrecision == GraphPrecision::kF16 ? FromHalf(bits) : FromBf16(bits);
 }
-
-// Four matrices of 8 rows of 16 bytes, whose rows lane i gives the address of:
-// row i % 8 of matrix i / 8. Of each a lane gets 4 bytes: those from 4 *
-// (lane % 4) on of row lane / 4 (PTX ISA, ldmatrix).
-__device__ __forceinline__ void LoadMatrices(const uint4* row,
-                                             uint32_t (&words)[4]) {
-#if !defined(__CUDACC__)
-  const uint4* rows[32];
-  std::memcpy(rows, cuda_emulation::Exchange("ldmatrix", &row, sizeof row),
-              sizeof rows);
-  const int lane = cuda_emulation::Lane();
-  for (int i = 0; i < 4; ++i) {
-    words[i] =
-        reinterpret_cast<const uint32_t*>(rows[8 * i + lane / 4])[lane % 4];
-  }
-#elif defined(__CUDA_ARCH__)
-  const auto at = static_cast<uint32_t>(__cvta_generic_to_shared(row));
-  asm volatile(
-      "ldmatrix.sync.aligned.m8n8.x4.shared.b16 {%0, %1, %2, %3}, [%4];"
-      : "=r"(words[0]), "=r"(words[1]), "=r"(words[2]), "=r"(words[3])
-      : "r"(at)
-      : "memory");
-#endif
-}
-
-// Copies from the device's memory to shared memory that run on their own.
-// Groups of them end in order. The emulation copies when a group is waited for.
-class CopyQueue {
- public:
-  // 16 bytes; zeros if there is nothing there.
-  __device__ __forceinline__ void Copy(uint4* to, const void* from,
-                                       bool there) {
-#if !defined(__CUDACC__)
-    pending_.push_back({to, there ? from : nullptr, groups_});
-#elif defined(__CUDA_ARCH__)
-    const auto at = static_cast<uint32_t>(__cvta_generic_to_shared(to));
-    asm volatile("cp.async.cg.shared.global [%0], [%1], 16, %2;" ::"r"(at),
-                 "l"(from), "r"(there ? 16 : 0)
-                 : "memory");
-#endif
-  }
-  __device__ __forceinline__ void EndGroup() {
-#if !defined(__CUDACC__)
-    ++groups_;
-#elif defined(__CUDA_ARCH__)
-    asm volatile("cp.async.commit_group;" ::: "memory");
-#endif
-  }
-  // All groups but the newest few.
-  template <int kNewest>
-  __device__ __forceinline__ void Wait() {
-#if !defined(__CUDACC__)
-    while (!pending_.empty() && pending_.front().group < groups_ - kNewest) {
-      const Pending& copy = pending_.front();
-      *copy.to = uint4{};
-      if (copy.from != nullptr) std::memcpy(copy.to, copy.from, sizeof(uint4));
-      pending_.pop_front();
-    }
-#elif defined(__CUDA_ARCH__)
-    asm volatile("cp.async.wait_group %0;" ::"n"(kNewest) : "memory");
-#endif
-  }
-
-#if !defined(__CUDACC__)
- private:
-  struct Pending {
-    uint4* to;
-    const void* from;
-    int group;
-  };
-  std::deque<Pending> pending_;
-  int groups_ = 0;
-#endif
-};
 
 // As MultiplyFragment (tensor_core.cuh), of two units of any kind. Of tf32 a
 // lane holds, with g = lane / 4 and t = lane % 4, row g and input t, row g + 8

@@ -7,6 +7,7 @@
 // in: its bits depend on its own factors alone.
 #pragma once
 
+#include "models/cuda/async_copy.cuh"
 #include "models/cuda/graph_fragments.cuh"
 #include "models/cuda/graph_functions.cuh"
 
@@ -59,14 +60,14 @@ class PackedRows {
       at_[i] = static_cast<const std::byte*>(data) + row * row_bytes;
     }
   }
-  __device__ __forceinline__ void Fetch(int slab, uint4* to, CopyQueue& queue) {
+  __device__ __forceinline__ void Fetch(int slab, uint4* to) {
     const int own = static_cast<int>(threadIdx.x) % kSlabUnits;
     const int unit = slab * kSlabUnits + own;
     const bool there = unit < units_;
     MILLRACE_UNROLL
     for (int i = 0; i < kMine; ++i) {
-      queue.Copy(to + UnitPlace(Row(i), own),
-                 at_[i] + (there ? unit * kPackedUnit : 0), there);
+      CopyAsync<16>(to + UnitPlace(Row(i), own),
+                    at_[i] + (there ? unit * kPackedUnit : 0), there);
     }
   }
   __device__ __forceinline__ void Store(uint4*) const {}
@@ -109,7 +110,7 @@ class FloatRows {
       at_[i] = data + Min64(first + Row(i), count - 1) * row_stride;
     }
   }
-  __device__ __forceinline__ void Fetch(int slab, uint4*, CopyQueue&) {
+  __device__ __forceinline__ void Fetch(int slab, uint4*) {
     const int unit =
         slab * kSlabUnits + static_cast<int>(threadIdx.x) % kSlabUnits;
     MILLRACE_UNROLL
@@ -163,7 +164,7 @@ class StridedRows {
       : at_(data + Min64(first + Place::Row(), count - 1) * row_stride),
         stride_(input_stride),
         inputs_(inputs) {}
-  __device__ __forceinline__ void Fetch(int slab, uint4*, CopyQueue&) {
+  __device__ __forceinline__ void Fetch(int slab, uint4*) {
     MILLRACE_UNROLL
     for (int i = 0; i < Place::kMine; ++i) {
       const int64_t from =
@@ -280,31 +281,28 @@ __device__ __forceinline__ void MultiplyTensorTile(int slabs, X& x, W& w,
     return shared + slab % kSlabs * T::kUnits;
   };
 
-  CopyQueue queue;
   MILLRACE_UNROLL
   for (int slab = 0; slab < kSlabs - 1; ++slab) {
     if (slab < slabs) {
-      x.Fetch(slab, slab_at(slab), queue);
-      w.Fetch(slab, slab_at(slab) + T::kRows * kSlabUnits, queue);
+      x.Fetch(slab, slab_at(slab));
+      w.Fetch(slab, slab_at(slab) + T::kRows * kSlabUnits);
       x.Store(slab_at(slab));
       w.Store(slab_at(slab) + T::kRows * kSlabUnits);
     }
-    queue.EndGroup();
+    CommitCopies();
   }
   float sums[T::kRowFragments][T::kOutputFragments][4] = {};
-#if defined(__CUDACC__)
-#pragma unroll 1
-#endif
+  MILLRACE_NO_UNROLL
   for (int slab = 0; slab < slabs; ++slab) {
-    queue.template Wait<kSlabs - 2>();
+    WaitCopies<kSlabs - 2>();
     __syncthreads();  // also: nobody reads the slab before this one
     const int next = slab + kSlabs - 1;
     uint4* next_at = slab_at(next);
     if (next < slabs) {
-      x.Fetch(next, next_at, queue);
-      w.Fetch(next, next_at + T::kRows * kSlabUnits, queue);
+      x.Fetch(next, next_at);
+      w.Fetch(next, next_at + T::kRows * kSlabUnits);
     }
-    queue.EndGroup();
+    CommitCopies();
     const uint4* xs = slab_at(slab);
     const uint4* ws = xs + T::kRows * kSlabUnits;
     MILLRACE_UNROLL
@@ -313,13 +311,14 @@ __device__ __forceinline__ void MultiplyTensorTile(int slabs, X& x, W& w,
       MILLRACE_UNROLL
       for (int i = 0; i < T::kRowFragments; ++i) {
         const int row = warp_row + i * 16 + lane % 16;
-        LoadMatrices(xs + UnitPlace(row, unit + lane / 16), rows[i]);
+        LoadFragments<false>(xs + UnitPlace(row, unit + lane / 16), rows[i]);
       }
       MILLRACE_UNROLL
       for (int j = 0; j < T::kOutputFragments; j += 2) {
         const int output = warp_output + j * 8 + lane / 16 * 8 + lane % 8;
         uint32_t outputs[4];
-        LoadMatrices(ws + UnitPlace(output, unit + lane / 8 % 2), outputs);
+        LoadFragments<false>(ws + UnitPlace(output, unit + lane / 8 % 2),
+                             outputs);
         MILLRACE_UNROLL
         for (int i = 0; i < T::kRowFragments; ++i) {
           MultiplyUnits<kPrecision>(rows[i], outputs, sums[i][j]);
@@ -350,9 +349,7 @@ __device__ __forceinline__ void MultiplyTensorTile(int slabs, X& x, W& w,
   }
   __syncthreads();
   constexpr int kFours = T::kOutputs / 4;
-#if defined(__CUDACC__)
-#pragma unroll 1
-#endif
+  MILLRACE_NO_UNROLL
   for (int i = thread; i < T::kRows * kFours; i += T::kThreads) {
     const int row = i / kFours;
     const int output = i % kFours * 4;

@@ -4,7 +4,7 @@
 namespace millrace::models {
 namespace {
 
-constexpr Family kAtenGroups[] = {
+constexpr Family kFamilies[] = {
     {"llama", &DescribeLlama},       {"qwen2", &DescribeQwen2},
     {"qwen3", &DescribeQwen3},       {"qwen2moe", &DescribeQwen2Moe},
     {"qwen3moe", &DescribeQwen3Moe}, {"gemma2", &DescribeGemma2},
@@ -19,7 +19,7 @@ constexpr Family kAtenGroups[] = {
 }  // namespace
 
 const Family* FindFamily(std::string_view architecture) {
-  for (const Family& family : kAtenGroups) {
+  for (const Family& family : kFamilies) {
     if (family.architecture == architecture) return &family;
   }
   return nullptr;
@@ -27,7 +27,7 @@ const Family* FindFamily(std::string_view architecture) {
 
 std::string FamilyNames() {
   std::string names;
-  for (const Family& family : kAtenGroups) {
+  for (const Family& family : kFamilies) {
     if (!names.empty()) names += ", ";
     names += family.architecture;
   }

@@ -205,7 +205,7 @@ struct HfFamily {
   std::span<const HfName> model_tensors = {};
   std::string_view layer = "model.layers.";
 };
-constexpr HfFamily kAtenGroups[] = {
+constexpr HfFamily kHfFamilies[] = {
     {"LlamaForCausalLM", "llama", "llama", "silu", kMixtralTensors},
     {"MistralForCausalLM", "mistral", "llama"},
     {"MixtralForCausalLM", "mixtral", "llama"},
@@ -233,7 +233,7 @@ constexpr HfFamily kAtenGroups[] = {
 
 // Null: unknown. Rows of one name share what the first of them says.
 const HfFamily* FamilyOf(std::string_view architecture) {
-  for (const HfFamily& known : kAtenGroups) {
+  for (const HfFamily& known : kHfFamilies) {
     if (known.name == architecture) return &known;
   }
   return nullptr;
@@ -319,7 +319,7 @@ std::string WithNumber(std::string_view pattern, const std::string& number) {
 std::string HfArchitectureOf(const Json& config) {
   const std::string class_name = ClassOf(config);
   const std::string model_type = TextOf(config, "model_type");
-  for (const HfFamily& known : kAtenGroups) {
+  for (const HfFamily& known : kHfFamilies) {
     if (class_name.empty() ? model_type == known.model_type
                            : class_name == known.class_name ||
                                  class_name == BareClass(known)) {
@@ -333,7 +333,7 @@ bool IsBareHfModel(const Json& config) {
   const std::string class_name = ClassOf(config);
   // Some families have no bare class.
   return !class_name.empty() &&
-         std::any_of(std::begin(kAtenGroups), std::end(kAtenGroups),
+         std::any_of(std::begin(kHfFamilies), std::end(kHfFamilies),
                      [&](const HfFamily& known) {
                        return class_name == BareClass(known);
                      });

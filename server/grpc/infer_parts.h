@@ -14,8 +14,8 @@
 #include "handlers/pool.h"
 #include "server/audit.h"
 #include "server/grpc/call_info.h"
-#include "server/grpc/infer_codec.h"
 #include "server/grpc/recorder.h"
+#include "server/grpc/text_codec.h"
 #include "server/lifecycle/repository.h"
 #include "server/protocol_state.h"
 

@@ -13,7 +13,7 @@
 #include "models/tensor/strings.h"
 #include "open_inference_grpc.pb.h"
 #include "server/classification.h"
-#include "server/grpc/infer_codec.h"
+#include "server/grpc/text_codec.h"
 #include "server/tensor_bytes.h"
 
 namespace millrace::server {

@@ -1,5 +1,5 @@
 // DecodeInfer: what clients send as tensors, and what is refused by name.
-#include "server/grpc/infer_codec.h"
+#include "server/grpc/text_codec.h"
 
 #include <gmock/gmock.h>
 #include <google/protobuf/stubs/logging.h>

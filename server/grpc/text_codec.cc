@@ -1,7 +1,7 @@
 // The request's tensors are untrusted bytes: every length is checked against
 // what really came. Strings are only turned into numbers for fields that are
 // numbers, so a stop string "42" stays one.
-#include "server/grpc/infer_codec.h"
+#include "server/grpc/text_codec.h"
 
 #include <charconv>
 #include <cstdint>
