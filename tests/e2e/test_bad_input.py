@@ -221,7 +221,7 @@ def test_models_that_cannot_be_loaded(server, model, said):
     ('{"max_batch_size": -4}', "max_batch_size"),
     ('{"dynamic_batching": {"preferred_batch_size": [9]}, '
      '"max_batch_size": 4}', "preferred_batch_size"),
-    ('{"instance_group": [{"kind": "KIND_GPU"}]}', "KIND_GPU"),
+    ('{"instance_group": [{"kind": "KIND_GPU"}]}', "set device to cpu"),
     ("{", "malformed JSON"),
 ])
 def test_overrides_that_are_wrong_leave_the_model(server, config, said):
