@@ -304,6 +304,8 @@ inline int32_t RowsOfItem(int32_t pairs, int32_t heads, int32_t kv_heads) {
   return rows > 0 ? rows : 1;
 }
 
+enum class RowFunction : int32_t { kSilu, kGelu, kGeluErf };
+
 // out = act(gate) * up, gate and up beside one another in a row of x; without a
 // gate act(x). `out` may be null where only rounded rows are wanted.
 struct ActivateArgs {
@@ -313,7 +315,7 @@ struct ActivateArgs {
   int32_t width = 0;                 // of out
   int32_t rows = 0;
   bool gated = true;
-  bool gelu = false;  // else SiLU
+  RowFunction function = RowFunction::kSilu;
   float* out = nullptr;
   int64_t out_pitch = 0;
   RoundedRows rounded = {};

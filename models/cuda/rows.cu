@@ -42,6 +42,18 @@ __device__ __forceinline__ float Gelu(float x) {
 }
 __device__ __forceinline__ float Silu(float x) { return x / (1.0f + expf(-x)); }
 
+__device__ __forceinline__ float Activated(RowFunction function, float x) {
+  switch (function) {
+    case RowFunction::kSilu:
+      break;
+    case RowFunction::kGelu:
+      return Gelu(x);
+    case RowFunction::kGeluErf:
+      return 0.5f * x * (1.0f + erff(0.7071067811865476f * x));
+  }
+  return Silu(x);
+}
+
 // Values [at, at + 4) of a row's activation.
 __device__ __forceinline__ float4 ActivateFour(const ActivateArgs& args,
                                                int64_t row, int at) {
@@ -54,7 +66,7 @@ __device__ __forceinline__ float4 ActivateFour(const ActivateArgs& args,
                   aligned && args.width % 4 == 0);
   }
   const auto act = [&](float gate, float factor) {
-    return __fmul_rn(args.gelu ? Gelu(gate) : Silu(gate), factor);
+    return __fmul_rn(Activated(args.function, gate), factor);
   };
   v.x = act(v.x, up.x), v.y = act(v.y, up.y);
   v.z = act(v.z, up.z), v.w = act(v.w, up.w);

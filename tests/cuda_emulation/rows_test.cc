@@ -157,15 +157,15 @@ TEST(Norms, TooWideIsRefused) {
 }
 
 int Act(const DeviceArray<float>& x, int64_t pitch, int32_t width, bool gated,
-        bool gelu, float* out, int64_t out_pitch, RoundedRows rounded,
-        const int32_t* ids, int32_t count) {
+        RowFunction function, float* out, int64_t out_pitch,
+        RoundedRows rounded, const int32_t* ids, int32_t count) {
   return Activate(nullptr, {.x = const_cast<DeviceArray<float>&>(x).get(),
                             .pitch = pitch,
                             .row_ids = ids,
                             .width = width,
                             .rows = count,
                             .gated = gated,
-                            .gelu = gelu,
+                            .function = function,
                             .out = out,
                             .out_pitch = out_pitch,
                             .rounded = rounded});
@@ -173,7 +173,8 @@ int Act(const DeviceArray<float>& x, int64_t pitch, int32_t width, bool gated,
 
 TEST(Activations, AreThoseOfDoublePrecisionAndRoundedAsTheyAreMade) {
   for (const int32_t n : {2, 130, 576, 608}) {
-    for (const bool gelu : {false, true}) {
+    for (const RowFunction function :
+         {RowFunction::kSilu, RowFunction::kGelu, RowFunction::kGeluErf}) {
       for (const bool gated : {false, true}) {
         const auto size = static_cast<size_t>(3 * 2 * n);
         const int64_t pitch = models::CudaInputs(2 * n);
@@ -182,24 +183,28 @@ TEST(Activations, AreThoseOfDoublePrecisionAndRoundedAsTheyAreMade) {
         DeviceArray<float> rows(Padded(x, 2 * n, pitch));
         DeviceArray<float> out(std::vector<float>(size / 2));
         ASSERT_EQ(
-            Act(rows, pitch, n, gated, gelu, out.get(), n, {}, nullptr, 3), 0);
+            Act(rows, pitch, n, gated, function, out.get(), n, {}, nullptr, 3),
+            0);
         const auto got = out.Read();
         for (int32_t i = 0; i < 3 * n; ++i) {
           const double v = x[static_cast<size_t>(i / n * 2 * n + i % n)];
           const double up =
               gated ? x[static_cast<size_t>(i / n * 2 * n + n + i % n)] : 1;
           const double inner = std::sqrt(2 / M_PI) * (v + 0.044715 * v * v * v);
-          const double act =
-              gelu ? 0.5 * v * (1 + std::tanh(inner)) : v / (1 + std::exp(-v));
-          // tanh near -1 is rounded at the size of 1.
+          const double act = function == RowFunction::kGelu
+                                 ? 0.5 * v * (1 + std::tanh(inner))
+                             : function == RowFunction::kGeluErf
+                                 ? 0.5 * v * (1 + std::erf(v / std::sqrt(2.0)))
+                                 : v / (1 + std::exp(-v));
+          // tanh and erf near -1 are rounded at the size of 1.
           EXPECT_NEAR(got[static_cast<size_t>(i)], act * up,
                       Bound(8, 20 * 20 + std::fabs(act * up)));
         }
         ExpectFusedBits(n, 3,
                         [&](float* to, int64_t out_pitch, RoundedRows rounded,
                             const int32_t* ids, int32_t count) {
-                          return Act(rows, pitch, n, gated, gelu, to, out_pitch,
-                                     rounded, ids, count);
+                          return Act(rows, pitch, n, gated, function, to,
+                                     out_pitch, rounded, ids, count);
                         });
       }
     }

@@ -126,3 +126,25 @@ def test_without_nvml_there_are_no_such_metrics(library):
     with start(model, "--metrics-compat", "triton",
                env={"MILLRACE_NVML": library}) as server:
         assert "_gpu_" not in server.get("/metrics").decode()
+
+
+# A decoder and an encoder that make vectors; an encoder is a graph.
+@pytest.mark.parametrize("name", ["qwen3_embed", "bert_embed"])
+def test_vectors_on_the_emulated_gpu(name):
+    if not MODULE.exists():
+        pytest.skip("built without the emulated module")
+    path = REPO / "tests" / "data" / "encoders" / name / "model.gguf"
+    texts = ["a cat", "two dogs and a cat", "a"]
+    flags = ["--compute-dtype", "f32", "--kv-cache-dtype", "f32", "--precision", "f32"]
+
+    def vectors(*more, env=None):
+        with start(f"m={path}", *flags, *more, env=env or {}) as server:
+            client = openai.OpenAI(base_url=server.url + "/v1", api_key="none",
+                                   max_retries=0, timeout=120)
+            together = client.embeddings.create(model="m", input=texts).data
+            alone = client.embeddings.create(model="m", input=texts[1]).data
+            assert alone[0].embedding == together[1].embedding
+            return [d.embedding for d in together]
+
+    for a, b in zip(vectors("--device", "cuda:0", env=EMULATED), vectors()):
+        assert max(abs(x - y) for x, y in zip(a, b)) < 1e-4

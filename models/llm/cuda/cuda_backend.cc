@@ -42,7 +42,7 @@ int64_t CudaStepBytes(const BackendShape& shape, const StepLimits& limits) {
   // them; rounded rows of the widest.
   const int64_t of_row =
       3 * int64_t{shape.hidden} + qkv + q + 3 * int64_t{shape.ffn} + widest;
-  const int64_t of_sample = int64_t{shape.hidden} + q + shape.vocab;
+  const int64_t of_sample = int64_t{shape.hidden} + q + LogitsWidth(shape);
   const int64_t of_partial =
       int64_t{shape.heads} * (int64_t{shape.head_dim} + 2);
   const int64_t uses = int64_t{256} * std::max(shape.experts_used, 1);
@@ -311,7 +311,7 @@ Status CudaBackend::Bind(int32_t num_pages) {
   }
   RETURN_IF_ERROR(BindExperts());
   if (has_branch_) RETURN_IF_ERROR(AllocateRows(branch_, both, hidden));
-  RETURN_IF_ERROR(AllocateRows(logits_, samples, shape().vocab));
+  RETURN_IF_ERROR(AllocateRows(logits_, samples, LogitsWidth(shape())));
 
   const std::string what = "the buffers of a step";
   const int64_t partials = StepMessage::kMostPartials * int64_t{shape().heads};

@@ -48,6 +48,11 @@ struct CudaBackendOptions {
 // Elements of a page: [layer][K or V][kv head][64 tokens][head_dim].
 int64_t CudaPageBytes(const BackendShape& shape, bool kv_f32);
 
+// Of a row that leaves: its logits, or the row itself.
+inline int64_t LogitsWidth(const BackendShape& shape) {
+  return shape.hidden_rows ? shape.hidden : shape.vocab;
+}
+
 // What the buffers of a step take at most, estimated from shapes.
 int64_t CudaStepBytes(const BackendShape& shape, const StepLimits& limits);
 
@@ -86,7 +91,7 @@ class CudaBackend final : public Backend {
   // drawn.
   Status Wait() { return context_->Wait(); }
   std::span<const int32_t> ids() const;
-  // Of one sample, [vocab], once downloaded; may be written.
+  // Of one sample, LogitsWidth of them, once downloaded; may be written.
   std::span<float> logits(int32_t sample);
 
  private:
@@ -260,6 +265,8 @@ class CudaBackend final : public Backend {
   bool keeping_ = false;  // recording after KeepSampleRows
   bool has_branch_ = false;
   cuda::ActivateArgs activation_;  // of the layer that is recorded
+  // What adds the attention of that layer, once the feed-forward has read x.
+  std::function<int(const Step&)> waiting_;
   std::vector<std::unique_ptr<Experts>> experts_;
   std::string unsupported_;  // what no kernel does
   StepMessage message_;

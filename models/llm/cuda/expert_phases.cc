@@ -56,6 +56,7 @@ void CudaBackend::DoNormExperts(const Norm& norm, const ExpertsOptions& experts,
   own.options = experts;
   own.competing = count - (experts.shared ? 1 : 0);
   CheckExperts(experts, own.competing);
+  if (waiting_) unsupported_ = "experts beside attention (parallel residual)";
   const bool kept = keeping_;
   const bool normalises = !options.post_norm.weight.empty();
   has_branch_ = has_branch_ || normalises;
@@ -190,7 +191,9 @@ cuda::ActivateArgs CudaBackend::Activated(const Experts& experts,
   return {.x = gate_up.data(),
           .pitch = gate_up.pitch,
           .width = static_cast<int32_t>(down.inputs()),
-          .gelu = experts.options.activation == Activation::kGelu};
+          .function = experts.options.activation == Activation::kGelu
+                          ? cuda::RowFunction::kGelu
+                          : cuda::RowFunction::kSilu};
 }
 
 int CudaBackend::RunExperts(const Experts& experts, const RowsAt& normed,

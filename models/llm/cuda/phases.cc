@@ -282,6 +282,7 @@ int CudaBackend::RopeRows(const Step& step, int32_t layer,
 }
 
 void CudaBackend::DoRopeWriteKv(int32_t layer, const RopeOptions& options) {
+  if (options.q_temperature.length > 0) unsupported_ = "tempered queries";
   const int64_t frequencies =
       options.rope < 0 ? -1 : frequencies_[static_cast<size_t>(options.rope)];
   const NormAt q = AddNorm({.weight = options.q_norm});
@@ -345,13 +346,12 @@ void CudaBackend::DoKeepSampleRows() {
 
 void CudaBackend::DoLinearResidual(Branch branch, const Linear& linear,
                                    const ResidualOptions& options) {
-  if (options.waits) unsupported_ = "parallel residuals";
   const bool kept = keeping_;
   const bool normalises = !options.post_norm.weight.empty();
   has_branch_ = has_branch_ || normalises;
-  Record([=, this, &w = static_cast<const CudaLinear&>(linear),
-          scale = options.scale, at = AddNorm(options.post_norm),
-          activation = activation_](const Step& step) {
+  auto add = [=, this, &w = static_cast<const CudaLinear&>(linear),
+              scale = options.scale, at = AddNorm(options.post_norm),
+              activation = activation_](const Step& step) {
     Input from;
     if (branch == Branch::kFfn) {
       from = {.rows = ffn_.From(0), .norm = {}, .activation = activation};
@@ -366,12 +366,19 @@ void CudaBackend::DoLinearResidual(Branch branch, const Linear& linear,
     const int error = Multiply(step, kept, w, from, branch_);
     if (error != 0) return error;
     return AddBranch(at, RowsOf(step, kept), scale, x(step, kept));
-  });
+  };
+  // It reads what attention left, so it may be launched once the feed-forward
+  // has read x as it is.
+  if (options.waits) {
+    waiting_ = std::move(add);
+    return;
+  }
+  if (waiting_) Record(std::exchange(waiting_, nullptr));
+  Record(std::move(add));
 }
 
 void CudaBackend::DoNormGateUpAct(const Norm& norm, const Linear& gate_up,
                                   Activation activation) {
-  if (activation == Activation::kGeluErf) unsupported_ = "GELU with erf";
   const bool kept = keeping_;
   Record([=, this, at = AddNorm(norm),
           &w = static_cast<const CudaLinear&>(gate_up)](const Step& step) {
@@ -380,11 +387,22 @@ void CudaBackend::DoNormGateUpAct(const Norm& norm, const Linear& gate_up,
   // The product behind this one makes its rows by it.
   activation_ = {.width = shape().ffn,
                  .gated = gate_up.outputs() != shape().ffn,
-                 .gelu = activation == Activation::kGelu};
+                 .function = activation == Activation::kGelu
+                                 ? cuda::RowFunction::kGelu
+                             : activation == Activation::kGeluErf
+                                 ? cuda::RowFunction::kGeluErf
+                                 : cuda::RowFunction::kSilu};
 }
 
-void CudaBackend::DoHiddenRows(const Norm&) {
-  unsupported_ = "vectors of texts (task embed)";
+void CudaBackend::DoHiddenRows(const Norm& norm) {
+  CHECK(keeping_, "only rows that sample leave");
+  Record([=, this, at = AddNorm(norm)](const Step& step) {
+    cuda::NormArgs args = NormOf(at, x(step, true));
+    args.rows = step.num_samples;
+    args.out = logits_.data();
+    args.out_pitch = logits_.pitch;
+    return module_.norm_rows(context_->device().stream, args);
+  });
 }
 
 void CudaBackend::DoHead(const Norm& norm, const Linear& linear,
@@ -458,7 +476,7 @@ std::span<const int32_t> CudaBackend::ids() const {
 
 std::span<float> CudaBackend::logits(int32_t sample) {
   return {logits_on_host_.as<float>() + sample * logits_.pitch,
-          static_cast<size_t>(shape().vocab)};
+          static_cast<size_t>(LogitsWidth(shape()))};
 }
 
 }  // namespace millrace::models
