@@ -320,11 +320,11 @@ void VisitText(LlmSettings& s, const SettingVisitor& visit) {
         &s.reasoning_parser);
   visit(
       {.name = "generation_config",
-       .help = "sampling of requests that leave it out; auto: as the model "
-               "folder's generation_config.json or the GGUF file's "
-               "general.sampling keys say, else as its makers advise where "
-               "that is known; none or vllm: ignores those; else a folder with "
-               "another generation_config.json"},
+       .help =
+           "sampling of requests that leave it out; auto: as the model "
+           "folder's generation_config.json or the GGUF file says, else as "
+           "its makers advise; none or vllm: ignores those; else a folder with "
+           "another generation_config.json"},
       &s.generation_config);
   visit({.name = "override_generation_config",
          .help = "single fields of it as JSON, such as "

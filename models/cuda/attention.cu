@@ -84,8 +84,10 @@ __global__ void __launch_bounds__(kWarps * 32) MergeKernel(AttendArgs args) {
     }
   }
   if (d >= dim) return;
+  const float divisor = Divisor(args, head, greatest, sum);
   *reinterpret_cast<float2*>(args.out + merge.row * args.out_pitch +
-                             head * dim + d) = {out.x / sum, out.y / sum};
+                             head * dim +
+                             d) = {out.x / divisor, out.y / divisor};
 }
 
 }  // namespace

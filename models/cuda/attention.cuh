@@ -42,6 +42,13 @@ __device__ __forceinline__ float Joined(const Join& join, float out,
   return fmaf(of_split, join.now, __fmul_rn(out, join.before));
 }
 
+// What weighted values are divided by: the sum of all weights, the sink's too.
+__device__ __forceinline__ float Divisor(const AttendArgs& args, int64_t head,
+                                         float greatest, float sum) {
+  if (args.sinks == nullptr) return sum;
+  return sum + exp2f(fmaf(args.sinks[head], kLog2E, -greatest));
+}
+
 // The pairs of a block: rows of an item times heads of a group, heads first.
 struct Pairs {
   int first_row;
@@ -266,6 +273,7 @@ __device__ __forceinline__ void EndSplit(const AttendArgs& args,
       join = JoinSplit(most, totals[n].most, sum, totals[n].sum);
     }
     const bool last = split == item.first_split + item.num_splits - 1;
+    const float divisor = Divisor(args, head, totals[n].most, totals[n].sum);
     float* out = args.out + row * args.out_pitch + head * dim;
     for (int d = 2 * lane; d < dim; d += 64) {
       const float2 own =
@@ -275,8 +283,8 @@ __device__ __forceinline__ void EndSplit(const AttendArgs& args,
       joined.x = Joined(join, joined.x, own.x);
       joined.y = Joined(join, joined.y, own.y);
       if (last) {
-        joined.x /= totals[n].sum;
-        joined.y /= totals[n].sum;
+        joined.x /= divisor;
+        joined.y /= divisor;
       }
       *at = joined;
     }

@@ -160,6 +160,7 @@ __device__ __forceinline__ void EndSplit(const AttendArgs& args,
       __syncwarp();
       if (lane % 4 == 0) totals[pair] = total;
       __syncwarp();
+      const float divisor = Divisor(args, head, total.most, total.sum);
       float* out = args.out + row * args.out_pitch + head * dim;
       MILLRACE_UNROLL
       for (int j = 0; j < S::kDim / 8; ++j) {
@@ -170,8 +171,8 @@ __device__ __forceinline__ void EndSplit(const AttendArgs& args,
         joined.x = Joined(join, joined.x, sums.out[f][j][2 * r]);
         joined.y = Joined(join, joined.y, sums.out[f][j][2 * r + 1]);
         if (last) {
-          joined.x /= total.sum;
-          joined.y /= total.sum;
+          joined.x /= divisor;
+          joined.y /= divisor;
         }
         *at = joined;
       }

@@ -110,7 +110,11 @@ __global__ void __launch_bounds__(kThreads) CombineKernel(CombineArgs args) {
   float sum = 0;
   for (int k = 0; k < args.used; ++k) {
     const int64_t use = row * args.used + k;
-    sum = fmaf(args.weights[use], args.y[use * args.pitch + i], sum);
+    float y = args.y[use * args.pitch + i];
+    if (args.bias != nullptr) {
+      y += args.bias[int64_t{args.chosen[use]} * args.width + i];
+    }
+    sum = fmaf(args.weights[use], y, sum);
   }
   if (args.shared != nullptr) {
     float weight = 1;

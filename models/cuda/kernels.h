@@ -190,6 +190,9 @@ struct CombineArgs {
   int64_t pitch = 0;
   const float* weights = nullptr;  // [rows][used]
   int32_t used = 0;
+  // Added to y: of use u bias[chosen[u]], [..][width].
+  const float* bias = nullptr;  // null: none
+  const int32_t* chosen = nullptr;
   const float* shared = nullptr;  // null: none
   int64_t shared_pitch = 0;
   const float* shared_logits = nullptr;  // null: its weight is 1
@@ -284,6 +287,9 @@ struct AttendArgs {
   int32_t num_merges = 0;
   int32_t window = 0;  // keys that a row sees, its own the last; 0: all
   float softcap = 0;   // scores become cap * tanh(score / cap); 0: they stay
+  // A score of each head that takes its share of the weights and has no value
+  // (Xiao et al. 2023); null: none.
+  const float* sinks = nullptr;
   // Partial results: greatest score and sum of weights, [partial][heads], and
   // weighted values, [partial][heads][head_dim].
   float* partial_max = nullptr;
@@ -304,7 +310,9 @@ inline int32_t RowsOfItem(int32_t pairs, int32_t heads, int32_t kv_heads) {
   return rows > 0 ? rows : 1;
 }
 
-enum class RowFunction : int32_t { kSilu, kGelu, kGeluErf };
+// kClampedSwiglu: g / (1 + exp(-1.702 g)) * (u + 1) with g = min(gate, 7), u =
+// up in [-7, 7] (gpt-oss).
+enum class RowFunction : int32_t { kSilu, kGelu, kGeluErf, kClampedSwiglu };
 
 // out = act(gate) * up, gate and up beside one another in a row of x; without a
 // gate act(x). `out` may be null where only rounded rows are wanted.
@@ -316,6 +324,9 @@ struct ActivateArgs {
   int32_t rows = 0;
   bool gated = true;
   RowFunction function = RowFunction::kSilu;
+  // Added to gate and up before: of row r bias[bias_of[r]], [..][2 * width].
+  const float* bias = nullptr;  // null: none
+  const int32_t* bias_of = nullptr;
   float* out = nullptr;
   int64_t out_pitch = 0;
   RoundedRows rounded = {};

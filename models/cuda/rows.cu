@@ -42,16 +42,27 @@ __device__ __forceinline__ float Gelu(float x) {
 }
 __device__ __forceinline__ float Silu(float x) { return x / (1.0f + expf(-x)); }
 
-__device__ __forceinline__ float Activated(RowFunction function, float x) {
+__device__ __forceinline__ float Activated(RowFunction function, float gate,
+                                           float up) {
   switch (function) {
     case RowFunction::kSilu:
       break;
     case RowFunction::kGelu:
-      return Gelu(x);
+      return __fmul_rn(Gelu(gate), up);
     case RowFunction::kGeluErf:
-      return 0.5f * x * (1.0f + erff(0.7071067811865476f * x));
+      return __fmul_rn(0.5f * gate * (1.0f + erff(0.7071067811865476f * gate)),
+                       up);
+    case RowFunction::kClampedSwiglu: {
+      const float g = fminf(gate, 7.0f);
+      const float u = fminf(fmaxf(up, -7.0f), 7.0f);
+      return __fmul_rn(g / (1.0f + expf(-1.702f * g)), u + 1.0f);
+    }
   }
-  return Silu(x);
+  return __fmul_rn(Silu(gate), up);
+}
+
+__device__ __forceinline__ float4 AddFour(const float4& a, const float4& b) {
+  return {a.x + b.x, a.y + b.y, a.z + b.z, a.w + b.w};
 }
 
 // Values [at, at + 4) of a row's activation.
@@ -65,12 +76,14 @@ __device__ __forceinline__ float4 ActivateFour(const ActivateArgs& args,
     up = LoadFour(x + args.width, at, args.width,
                   aligned && args.width % 4 == 0);
   }
-  const auto act = [&](float gate, float factor) {
-    return __fmul_rn(Activated(args.function, gate), factor);
-  };
-  v.x = act(v.x, up.x), v.y = act(v.y, up.y);
-  v.z = act(v.z, up.z), v.w = act(v.w, up.w);
-  return v;
+  if (args.bias != nullptr) {
+    const float* bias = args.bias + int64_t{args.bias_of[row]} * 2 * args.width;
+    v = AddFour(v, LoadFour(bias, at, args.width, false));
+    up = AddFour(up, LoadFour(bias + args.width, at, args.width, false));
+  }
+  return {
+      Activated(args.function, v.x, up.x), Activated(args.function, v.y, up.y),
+      Activated(args.function, v.z, up.z), Activated(args.function, v.w, up.w)};
 }
 
 // Blocks along a row.

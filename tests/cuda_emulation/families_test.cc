@@ -83,7 +83,7 @@ INSTANTIATE_TEST_SUITE_P(
     Folders, EveryFamilyOnGpu,
     testing::Values(
         Family{"hf_gemma2"}, Family{"hf_gemma3"}, Family{"hf_gpt2"},
-        Family{"hf_gpt_neox"}, Family{"hf_gpt_oss", "no CUDA kernels for"},
+        Family{"hf_gpt_neox"}, Family{"hf_gpt_oss"}, Family{"hf_gpt_oss_mxfp4"},
         Family{"hf_granite"}, Family{"hf_llama"},
         Family{"hf_llama4", "no CUDA kernels for"}, Family{"hf_llama_dynamic"},
         Family{"hf_llama_yarn"}, Family{"hf_ministral"}, Family{"hf_mistral"},

@@ -109,10 +109,11 @@ const Linear* CudaBackend::DoAddQkv(const WeightRows& q, const WeightRows& k,
 const Linear* CudaBackend::DoAddGateUp(const WeightRows& gate,
                                        const WeightRows& up, Rounding rounding,
                                        std::span<const float> bias_gate,
-                                       std::span<const float>) {
-  if (!bias_gate.empty()) unsupported_ = "experts with biases";
+                                       std::span<const float> bias_up) {
+  std::vector<float> bias(bias_gate.begin(), bias_gate.end());
+  bias.insert(bias.end(), bias_up.begin(), bias_up.end());
   return NewLinear(gate.k, 2 * gate.num_rows, rounding, std::array{gate, up},
-                   {});
+                   bias);
 }
 
 const Linear* CudaBackend::DoAddUp(const WeightRows& up,

@@ -56,6 +56,8 @@ inline int64_t LogitsWidth(const BackendShape& shape) {
 // What the buffers of a step take at most, estimated from shapes.
 int64_t CudaStepBytes(const BackendShape& shape, const StepLimits& limits);
 
+cuda::RowFunction RowFunctionOf(Activation activation);
+
 class CudaBackend final : public Backend {
  public:
   explicit CudaBackend(const CudaBackendOptions& options);
@@ -139,6 +141,9 @@ class CudaBackend final : public Backend {
   struct Experts {
     ExpertsOptions options;
     int32_t competing = 0;  // the first ones; behind them the shared one
+    // Of those one behind the other, among the constants; below 0: none.
+    int64_t gate_up_bias = -1;
+    int64_t down_bias = -1;
     CudaBuffer matrices;  // pointers to those of gate, up, down: [3][competing]
   };
   // Rows that go through a mixture together.
@@ -229,6 +234,7 @@ class CudaBackend final : public Backend {
   cuda::KvCache Kv() const;
   // ---- mixtures of experts: expert_phases.cc ----
   Status BindExperts();
+  int64_t AddBiases(const Experts& experts, const Linear* Expert::*matrix);
   // Sets unsupported_ where no kernel does it.
   void CheckExperts(const ExpertsOptions& experts, int32_t competing);
   // `rows` rows, kExpertRows at most, through the experts to `out`.

@@ -23,10 +23,6 @@ int32_t TileRows(int32_t rows) { return rows == 1 ? 1 : rows <= 4 ? 4 : 8; }
 void CudaBackend::CheckExperts(const ExpertsOptions& experts,
                                int32_t competing) {
   if (experts.sigmoid_inputs) unsupported_ = "experts with weighted inputs";
-  if (experts.activation != Activation::kSilu &&
-      experts.activation != Activation::kGelu) {
-    unsupported_ = "experts with this activation";
-  }
   if (experts.used > cuda::kMostExpertsUsed || competing > cuda::kMostExperts) {
     unsupported_ = "more than " + std::to_string(cuda::kMostExperts) +
                    " experts, or " + std::to_string(cuda::kMostExpertsUsed) +
@@ -49,6 +45,23 @@ void CudaBackend::CheckExperts(const ExpertsOptions& experts,
   }
 }
 
+int64_t CudaBackend::AddBiases(const Experts& experts,
+                               const Linear* Expert::*matrix) {
+  std::vector<float> all;
+  bool any = false;
+  for (int32_t e = 0; e < experts.competing; ++e) {
+    const auto& linear = static_cast<const CudaLinear&>(
+        *(experts.options.experts[static_cast<size_t>(e)].*matrix));
+    const size_t before = all.size();
+    all.resize(before + static_cast<size_t>(linear.outputs()));
+    if (linear.bias < 0) continue;
+    any = true;
+    std::copy_n(constants_.begin() + linear.bias, linear.outputs(),
+                all.begin() + static_cast<std::ptrdiff_t>(before));
+  }
+  return any ? AddConstant(all) : -1;
+}
+
 void CudaBackend::DoNormExperts(const Norm& norm, const ExpertsOptions& experts,
                                 const ResidualOptions& options) {
   const auto count = static_cast<int32_t>(experts.experts.size());
@@ -56,6 +69,8 @@ void CudaBackend::DoNormExperts(const Norm& norm, const ExpertsOptions& experts,
   own.options = experts;
   own.competing = count - (experts.shared ? 1 : 0);
   CheckExperts(experts, own.competing);
+  own.gate_up_bias = AddBiases(own, &Expert::gate_up);
+  own.down_bias = AddBiases(own, &Expert::down);
   if (waiting_) unsupported_ = "experts beside attention (parallel residual)";
   const bool kept = keeping_;
   const bool normalises = !options.post_norm.weight.empty();
@@ -191,9 +206,7 @@ cuda::ActivateArgs CudaBackend::Activated(const Experts& experts,
   return {.x = gate_up.data(),
           .pitch = gate_up.pitch,
           .width = static_cast<int32_t>(down.inputs()),
-          .function = experts.options.activation == Activation::kGelu
-                          ? cuda::RowFunction::kGelu
-                          : cuda::RowFunction::kSilu};
+          .function = RowFunctionOf(experts.options.activation)};
 }
 
 int CudaBackend::RunExperts(const Experts& experts, const RowsAt& normed,
@@ -239,10 +252,11 @@ int CudaBackend::RunExperts(const Experts& experts, const RowsAt& normed,
   error = MultiplyUses(experts, 1, {.rows = normed}, rows, between,
                        input_of(0) != input_of(1));
   if (error != 0) return error;
-  const Input activated = {
-      .rows = use_ffn_.From(0),
-      .norm = {},
-      .activation = Activated(experts, use_gate_up_, down)};
+  Input activated = {.rows = use_ffn_.From(0),
+                     .norm = {},
+                     .activation = Activated(experts, use_gate_up_, down)};
+  activated.activation->bias = constant(experts.gate_up_bias);
+  activated.activation->bias_of = chosen_.as<int32_t>();
   error = MultiplyUses(experts, 2, activated, rows, use_out_.From(0), true);
   if (error == 0 && options.shared) {
     error = RunSharedExpert(experts, normed, rows);
@@ -253,6 +267,8 @@ int CudaBackend::RunExperts(const Experts& experts, const RowsAt& normed,
                .pitch = use_out_.pitch,
                .weights = use_weights_.as<float>(),
                .used = options.used,
+               .bias = constant(experts.down_bias),
+               .chosen = chosen_.as<int32_t>(),
                .shared = options.shared ? shared_out_.data() : nullptr,
                .shared_pitch = shared_out_.pitch,
                .shared_logits = options.shared && options.shared_gate

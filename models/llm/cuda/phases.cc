@@ -293,7 +293,7 @@ void CudaBackend::DoRopeWriteKv(int32_t layer, const RopeOptions& options) {
 }
 
 void CudaBackend::DoAttend(int32_t layer, const AttendOptions& options) {
-  if (!options.sinks.empty()) unsupported_ = "attention with sinks";
+  const int64_t sinks = options.sinks.empty() ? -1 : AddConstant(options.sinks);
   if (options.chunked) unsupported_ = "attention in chunks";
   const size_t index = message_.AddWindow(options.window);
   Record([=, this](const Step& step) {
@@ -318,6 +318,7 @@ void CudaBackend::DoAttend(int32_t layer, const AttendOptions& options) {
          .num_merges = work.num_merges,
          .window = options.window,
          .softcap = options.softcap,
+         .sinks = constant(sinks),
          .partial_max = partial_max_.as<float>(),
          .partial_sum = partial_sum_.as<float>(),
          .partial_out = partial_out_.as<float>(),
@@ -342,6 +343,20 @@ void CudaBackend::DoKeepSampleRows() {
     const int error = gather(x_, x_kept_);
     return error != 0 ? error : gather(attn_, attn_kept_);
   });
+}
+
+cuda::RowFunction RowFunctionOf(Activation activation) {
+  switch (activation) {
+    case Activation::kSilu:
+      break;
+    case Activation::kGelu:
+      return cuda::RowFunction::kGelu;
+    case Activation::kGeluErf:
+      return cuda::RowFunction::kGeluErf;
+    case Activation::kClampedSwiglu:
+      return cuda::RowFunction::kClampedSwiglu;
+  }
+  return cuda::RowFunction::kSilu;
 }
 
 void CudaBackend::DoLinearResidual(Branch branch, const Linear& linear,
@@ -387,11 +402,7 @@ void CudaBackend::DoNormGateUpAct(const Norm& norm, const Linear& gate_up,
   // The product behind this one makes its rows by it.
   activation_ = {.width = shape().ffn,
                  .gated = gate_up.outputs() != shape().ffn,
-                 .function = activation == Activation::kGelu
-                                 ? cuda::RowFunction::kGelu
-                             : activation == Activation::kGeluErf
-                                 ? cuda::RowFunction::kGeluErf
-                                 : cuda::RowFunction::kSilu};
+                 .function = RowFunctionOf(activation)};
 }
 
 void CudaBackend::DoHiddenRows(const Norm& norm) {
