@@ -315,9 +315,9 @@ TEST_F(CudaRunnerTest, SaysInOneSentenceWhyItCannotServe) {
   EXPECT_THAT(std::string(Load(wide, Options("cuda:0")).status().message()),
               testing::HasSubstr("there are no CUDA kernels for heads of 320"));
 
-  const StatusOr<LlmModel> gpt_oss =
-      LoadLlm("tests/data/hf_gpt_oss", Options("cuda:0"));
-  EXPECT_THAT(std::string(gpt_oss.status().message()),
+  const StatusOr<LlmModel> llama4 =
+      LoadLlm("tests/data/hf_llama4", Options("cuda:0"));
+  EXPECT_THAT(std::string(llama4.status().message()),
               testing::HasSubstr("there are no CUDA kernels for experts with"));
 
   setenv("MILLRACE_CUDA_MODULE", "/nonexistent/module.so", 1);
