@@ -14,7 +14,13 @@ __device__ __forceinline__ void Store(const KvCache& kv, int64_t at,
   if (kv.f32) {
     reinterpret_cast<float*>(kv.base)[at] = value;
   } else {
-    reinterpret_cast<uint16_t*>(kv.base)[at] = ToHalf(value);
+    // Finite: an infinite value times a weight of 0 would be NaN in rows that
+    // do not see it. NaN stays NaN.
+    constexpr float kMost = 65504;
+    const float stored = value > kMost    ? kMost
+                         : value < -kMost ? -kMost
+                                          : value;
+    reinterpret_cast<uint16_t*>(kv.base)[at] = ToHalf(stored);
   }
 }
 

@@ -377,6 +377,30 @@ TEST(Attention, RefusesWhatNoKernelTakes) {
   EXPECT_NE(Attend(nullptr, args), 0);
 }
 
+TEST(Rope, WhatF16CannotHoldIsStoredAsItsGreatest) {
+  const Shape shape{1, 1, 4, false};
+  Cache cache(shape, 64);
+  DeviceArray<float> x(
+      {0, 0, 0, 0, 1e6f, -1e6f, 3, INFINITY, 70000, -70000, 65504, 1});
+  DeviceArray<int32_t> positions({5}), pages({cache.pages()[0]});
+  ASSERT_EQ(RopeWriteKv(nullptr, {.kv = cache.View(),
+                                  .layer = 1,
+                                  .heads = 1,
+                                  .qkv = x.get(),
+                                  .pitch = 12,
+                                  .rows = 1,
+                                  .row_positions = positions.get(),
+                                  .row_pages = pages.get()}),
+            0);
+  cache.Download();
+  const double keys[] = {65504, -65504, 3, 65504};
+  const double values[] = {65504, -65504, 65504, 1};
+  for (int32_t d = 0; d < 4; ++d) {
+    EXPECT_EQ(cache.At(false, 5, 0, d), keys[d]);
+    EXPECT_EQ(cache.At(true, 5, 0, d), values[d]);
+  }
+}
+
 TEST(Rope, NormalisesRotatesAndStores) {
   for (const bool interleaved : {false, true}) {
     for (const bool norms : {false, true}) {
