@@ -104,7 +104,7 @@ __device__ __forceinline__ HeadAt HeadOf(const AttendArgs& args, int kv_head) {
 
 // Starts the copying of kKeys rows of the cache in f16 to shared memory by
 // kThreads threads, of which this is number `thread`: those of positions from
-// `position` on, which begin at `from`. Those that nobody sees become zeros: 0
+// `position` on, which begin at `from`. Those that no row sees become zeros: 0
 // times what stands there may be NaN. kUnits: 16 bytes, in a row of head_dim
 // rounded up; one more stands behind it, so that the eight rows of a matrix are
 // in different banks.

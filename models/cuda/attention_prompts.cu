@@ -269,7 +269,7 @@ __global__ void __launch_bounds__(kThreads, 2) PromptsKernel(AttendArgs args) {
     const int first = tile * kKeys;
     const bool seen_by_warp = first <= last_seen && first + kKeys > first_seen;
     WaitCopies<0>();
-    __syncthreads();  // keys are there, and nobody reads values any more
+    __syncthreads();  // keys are there; all have read the values before
     copy(at + head.to_values, first, shared.values);
     CommitCopies();
     float scores[kFragments][kKeys / 8][4] = {};
@@ -296,7 +296,7 @@ __global__ void __launch_bounds__(kThreads, 2) PromptsKernel(AttendArgs args) {
       }
     }
     WaitCopies<0>();
-    __syncthreads();  // values are there, and nobody reads keys any more
+    __syncthreads();  // values are there; all have read these keys
     if (tile + 1 < end) {
       start_keys(tile + 1, next_page);
       if (tile + 2 < end) next_page = page_of(tile + 2);

@@ -32,8 +32,7 @@ template <GraphPrecision kPrecision>
 __device__ __forceinline__ uint32_t ToPair(float low, float high) {
 #if defined(__CUDACC__)
   if constexpr (kPrecision == GraphPrecision::kF16) {
-    const __half2 pair = __floats2half2_rn(low, high);
-    return *reinterpret_cast<const uint32_t*>(&pair);
+    return HalfPair(low, high);
   } else {
     const __nv_bfloat162 pair = __floats2bfloat162_rn(low, high);
     return *reinterpret_cast<const uint32_t*>(&pair);

@@ -295,7 +295,7 @@ __device__ __forceinline__ void MultiplyTensorTile(int slabs, X& x, W& w,
   MILLRACE_NO_UNROLL
   for (int slab = 0; slab < slabs; ++slab) {
     WaitCopies<kSlabs - 2>();
-    __syncthreads();  // also: nobody reads the slab before this one
+    __syncthreads();  // also: all threads have read the slab before
     const int next = slab + kSlabs - 1;
     uint4* next_at = slab_at(next);
     if (next < slabs) {

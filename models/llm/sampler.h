@@ -47,11 +47,11 @@ class Sampler {
   bool NeedsMasks(int32_t slot) const {
     return !slots_[static_cast<size_t>(slot)].processors.empty();
   }
-  // A row of the slot draws the greatest of the logits as they are, and nobody
-  // asks for log-probabilities: Sample would find the same.
+  // A row of the slot draws the greatest of the logits as they are, without
+  // log-probabilities: Sample would find the same.
   bool TakesGreatest(int32_t slot) const;
   // What a draw needs beside the logits where it is of temperature, top-k,
-  // min-p and top-p alone, and nobody asks for log-probabilities.
+  // min-p and top-p alone, without log-probabilities.
   struct PlainDraw {
     float inverse_temperature;
     int32_t top_k;
@@ -100,8 +100,7 @@ class Sampler {
     std::vector<std::unique_ptr<LogitsProcessor>> processors;
   };
 
-  // The draw is from the logits as they are, and nobody asks for
-  // log-probabilities.
+  // The draw is from the logits as they are, without log-probabilities.
   bool DrawsFromLogits(const Slot& slot) const;
   void Change(const Slot& slot, std::span<const int32_t> drafts,
               std::span<float> logits, Scratch& scratch) const;

@@ -1,6 +1,6 @@
 // RoPE with the write into pages, and paged attention, beside plain loops in
-// double precision. The cache is what the kernels see: what nobody may look at
-// is NaN there, and pages that no row sees have no number.
+// double precision. The cache is what the kernels see: what no kernel may
+// read is NaN there, and pages that no row sees have no number.
 //
 // Tolerance. A score of d products is off by (d + 8) * 2^-24 times their
 // magnitudes, on tensor cores, which cut sums off, by twice that. It moves a

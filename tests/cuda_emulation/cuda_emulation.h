@@ -96,7 +96,7 @@ void MultiplyFragment(const uint32_t x[4], const uint32_t w[2], float sums[4],
 void LoadFragments(const void* row, uint32_t out[4], bool transposed);
 
 // cp.async: models/cuda/async_copy.cuh. A thread's copies are made when it
-// waits for them, no earlier; those that nobody waits for never.
+// waits for them, no earlier; those that no thread waits for never.
 void CopyAsync(void* to, const void* from, int bytes, bool there);
 void CommitCopies();
 void WaitCopies(int pending);

@@ -8,36 +8,19 @@
 // The module is libmillrace_cuda.so beside the program, or the file that
 // MILLRACE_CUDA_MODULE names.
 #include <algorithm>
-#include <chrono>
 #include <cstdio>
 #include <cstdlib>
-#include <random>
 #include <vector>
 
-#include "models/gpu/cuda_context.h"
 #include "models/llm/cuda/step_message.h"
+#include "tests/bench/kernels/on_gpu.h"
 
 namespace millrace::bench {
 namespace {
 
 using namespace millrace::models;  // NOLINT: a program, not a header
 
-constexpr int kRuns = 7;
 constexpr int kLaunches = 10;
-
-template <typename T>
-T Must(StatusOr<T> value) {
-  if (!value.ok()) {
-    std::fprintf(stderr, "%s\n", value.status().ToString().c_str());
-    std::exit(1);
-  }
-  return *std::move(value);
-}
-void Must(const Status& status) {
-  if (status.ok()) return;
-  std::fprintf(stderr, "%s\n", status.ToString().c_str());
-  std::exit(1);
-}
 
 struct Heads {
   int32_t heads;
@@ -48,9 +31,7 @@ struct Heads {
 
 class Bench {
  public:
-  Bench()
-      : context_(Must(CudaContext::Open(Must(OpenCudaModule()), 0, {"", ""}))) {
-  }
+  Bench() : context_(OpenGpu()) {}
   const cuda::Device& device() const { return context_->device(); }
 
   // Microseconds of a launch: `seqs` sequences, each with the last `rows` of
@@ -126,40 +107,19 @@ class Bench {
         .partial_out = values.as<float>(),
         .out = out.as<float>(),
         .out_pitch = width};
-    std::vector<double> times;
-    for (int run = 0; run <= kRuns; ++run) {
-      const auto begun = std::chrono::steady_clock::now();
-      for (int i = 0; i < kLaunches; ++i) {
-        Must(context_->Launched(
-            context_->module().attend(device().stream, args)));
-      }
-      Must(context_->Wait());
-      const std::chrono::duration<double, std::micro> took =
-          std::chrono::steady_clock::now() - begun;
-      if (run > 0) times.push_back(took.count() / kLaunches);
-    }
-    std::ranges::sort(times);
-    return times[times.size() / 2];
+    return MedianMicros(*context_,
+                        [&] {
+                          for (int i = 0; i < kLaunches; ++i) {
+                            Must(context_->Launched(context_->module().attend(
+                                device().stream, args)));
+                          }
+                        }) /
+           kLaunches;
   }
 
  private:
-  // Random positive values below 2 of f16, or of f32.
   CudaBuffer Fill(int64_t bytes, bool f32) {
-    CudaBuffer buffer = Must(context_->Allocate(bytes, "a benchmark"));
-    std::mt19937 random(1);
-    std::vector<uint32_t> words(static_cast<size_t>(
-        std::min<int64_t>(bytes / 4 + 1, int64_t{1} << 22)));
-    for (uint32_t& word : words) {
-      word = static_cast<uint32_t>(random()) & (f32 ? 0x3f7fffff : 0x3bff3bff);
-    }
-    for (int64_t at = 0; at < bytes;) {
-      const int64_t size =
-          std::min(bytes - at, static_cast<int64_t>(words.size()) * 4);
-      Must(context_->Upload(buffer.data() + at, words.data(), size));
-      at += size;
-    }
-    Must(context_->Wait());
-    return buffer;
+    return RandomOnGpu(*context_, bytes, f32 ? kFloats : kHalves);
   }
 
   const std::shared_ptr<CudaContext> context_;

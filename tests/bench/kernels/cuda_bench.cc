@@ -6,44 +6,24 @@
 //
 //   MILLRACE_CUDA_MODULE=build/release/bin/libmillrace_cuda.so cuda_bench
 #include <algorithm>
-#include <chrono>
 #include <cstdio>
-#include <cstring>
 #include <functional>
-#include <random>
 #include <string>
 #include <vector>
 
-#include "models/gpu/cuda_context.h"
 #include "models/llm/cuda/pack_rows.h"
+#include "tests/bench/kernels/on_gpu.h"
 
 namespace millrace::bench {
 namespace {
 
 using namespace millrace::models;  // NOLINT: a program, not a header
 
-constexpr int kRuns = 7;
 constexpr int64_t kBeyondCaches = int64_t{400} << 20;
-
-template <typename T>
-T Must(StatusOr<T> value) {
-  if (!value.ok()) {
-    std::fprintf(stderr, "%s\n", value.status().ToString().c_str());
-    std::exit(1);
-  }
-  return *std::move(value);
-}
-void Must(const Status& status) {
-  if (status.ok()) return;
-  std::fprintf(stderr, "%s\n", status.ToString().c_str());
-  std::exit(1);
-}
 
 class Bench {
  public:
-  Bench()
-      : context_(Must(CudaContext::Open(Must(OpenCudaModule()), 0, {"", ""}))),
-        module_(context_->module()) {}
+  Bench() : context_(OpenGpu()), module_(context_->module()) {}
 
   // Microseconds of one of `count` launches.
   double Time(int count, const std::function<int(int)>& launch) {
@@ -53,34 +33,11 @@ class Bench {
       }
       return OkStatus();
     }));
-    std::vector<double> times;
-    for (int run = 0; run <= kRuns; ++run) {
-      const auto begun = std::chrono::steady_clock::now();
-      Must(context_->Run(graph));
-      Must(context_->Wait());
-      const std::chrono::duration<double, std::micro> took =
-          std::chrono::steady_clock::now() - begun;
-      if (run > 0) times.push_back(took.count() / count);
-    }
-    std::ranges::sort(times);
-    return times[times.size() / 2];
+    return MedianMicros(*context_, [&] { Must(context_->Run(graph)); }) / count;
   }
 
-  // Random bits; floats of them are finite and below 2 (`mask` of 32 bits).
   CudaBuffer Fill(int64_t bytes, uint32_t mask) {
-    std::mt19937 random(1);
-    std::vector<uint32_t> words(static_cast<size_t>(
-        std::min<int64_t>(bytes / 4 + 1, int64_t{1} << 22)));
-    for (uint32_t& word : words) word = static_cast<uint32_t>(random()) & mask;
-    CudaBuffer buffer = Must(context_->Allocate(bytes, "a benchmark"));
-    for (int64_t at = 0; at < bytes;) {
-      const int64_t size =
-          std::min(bytes - at, static_cast<int64_t>(words.size()) * 4);
-      Must(context_->Upload(buffer.data() + at, words.data(), size));
-      at += size;
-    }
-    Must(context_->Wait());
-    return buffer;
+    return RandomOnGpu(*context_, bytes, mask);
   }
 
   template <typename T>
@@ -100,9 +57,6 @@ class Bench {
   const std::shared_ptr<CudaContext> context_;
   const cuda::Module& module_;
 };
-
-constexpr uint32_t kHalves = 0x3bff3bff;  // of f16: below 1, positive
-constexpr uint32_t kFloats = 0x3f7fffff;
 
 void Peaks(Bench& bench) {
   const int64_t bytes = int64_t{2} << 30;
