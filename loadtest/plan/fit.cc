@@ -112,7 +112,7 @@ StatusOr<FitPoint> FitPointOf(std::string_view report_json) {
         "this is no report of millrace-loadtest --json (a sweep's file is "
         "none: give one report a load)");
   }
-  const auto ttft = Number(json, "time_to_first_token_ms", "mean");
+  const auto ttft = Number(json, "time_to_first_token_ms", "p50");
   const auto tpot = Number(json, "time_per_output_token_ms", "mean");
   const auto latency = Number(json, "request_latency_ms", "mean");
   const auto rate = Number(json, "request_throughput");
@@ -127,7 +127,9 @@ StatusOr<FitPoint> FitPointOf(std::string_view report_json) {
   point.latency_ms = *latency;
   point.request_rate = *rate;
   point.input_tokens = Number(json, "input_tokens", "mean").value_or(1);
+  point.input_std = Number(json, "input_tokens", "std").value_or(0);
   point.output_tokens = Number(json, "output_tokens", "mean").value_or(1);
+  point.output_std = Number(json, "output_tokens", "std").value_or(0);
   const auto concurrency = Number(json, "concurrency");
   point.closed_loop = concurrency.has_value();
   point.concurrency = concurrency.value_or(*rate * *latency / 1000);

@@ -18,14 +18,16 @@
 
 namespace millrace::loadtest {
 
-// The means of one report.
+// One report.
 struct FitPoint {
   double concurrency = 0;  // requests under way; of an open loop by its rate
   bool closed_loop = true;
   double input_tokens = 0;
+  double input_std = 0;  // standard deviation
   double output_tokens = 0;
-  double ttft_ms = 0;
-  double tpot_ms = 0;
+  double output_std = 0;
+  double ttft_ms = 0;  // median: users who begin all at once wait for long
+  double tpot_ms = 0;  // mean, as is the latency
   double latency_ms = 0;
   double request_rate = 0;  // answered, requests/s
 };

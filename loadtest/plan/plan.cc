@@ -1,6 +1,7 @@
 #include "loadtest/plan/plan.h"
 
 #include <algorithm>
+#include <cmath>
 #include <cstdio>
 #include <map>
 #include <nlohmann/json.hpp>
@@ -17,6 +18,9 @@ namespace millrace::loadtest {
 namespace {
 
 constexpr int64_t kMostReplicas = 10'000;
+// Of the prompts that are measured beside those asked for: lengths of one kind
+// do not tell what a token costs from what a request does.
+constexpr double kShortPrompts = 0.25;
 
 double Nanoseconds(const Histogram& values, double percentile) {
   if (percentile < 0) return values.Mean();
@@ -72,6 +76,20 @@ StatusOr<FitPoint> MeasurePoint(const Options& load, Session& session,
   return FitPointOf(JsonText(report));
 }
 
+// Lone requests with short prompts, where the lengths are ours to choose.
+Status AddShortPrompts(const Options& load, std::vector<FitPoint>& points) {
+  const double tokens = std::round(kShortPrompts * load.input_tokens.mean);
+  if (!load.dataset.empty() || load.shared_prefix_tokens > 0 || tokens < 1) {
+    return OkStatus();
+  }
+  Options shorter = load;
+  shorter.input_tokens = {.mean = tokens};
+  ASSIGN_OR_RETURN(const auto session, Session::Open(&shorter));
+  ASSIGN_OR_RETURN(const FitPoint point, MeasurePoint(shorter, *session, 1));
+  points.push_back(point);
+  return OkStatus();
+}
+
 StatusOr<ServerModel> FitLlm(const FitOptions& options) {
   std::vector<FitPoint> points;
   std::string model_name;
@@ -89,6 +107,7 @@ StatusOr<ServerModel> FitLlm(const FitOptions& options) {
                        MeasurePoint(options.load, *session, concurrency));
       points.push_back(point);
     }
+    RETURN_IF_ERROR(AddShortPrompts(options.load, points));
   }
   // What the server has learnt of its steps during the measurements is one
   // start, what the reports' means say another.
@@ -109,13 +128,14 @@ StatusOr<ServerModel> FitLlm(const FitOptions& options) {
     }
     std::printf("Limits and step prices are the server's own\n");
   }
-  std::printf("%12s %12s %12s %14s %14s %14s\n", "under way", "requests/s",
-              "TTFT mean ms", "of the model", "ms per token", "of the model");
+  std::printf("%12s %12s %12s %12s %14s %14s %14s\n", "under way",
+              "input tokens", "requests/s", "TTFT p50 ms", "of the model",
+              "ms per token", "of the model");
   for (const FitPoint& point : points) {
     const ClosedLoopTimes times = SimulateClosedLoop(model, point);
-    std::printf("%12.1f %12.2f %12.1f %14.1f %14.2f %14.2f\n",
-                point.concurrency, point.request_rate, point.ttft_ms,
-                times.ttft_ms, point.tpot_ms, times.tpot_ms);
+    std::printf("%12.1f %12.1f %12.2f %12.1f %14.1f %14.2f %14.2f\n",
+                point.concurrency, point.input_tokens, point.request_rate,
+                point.ttft_ms, times.ttft_ms, point.tpot_ms, times.tpot_ms);
   }
   return model;
 }

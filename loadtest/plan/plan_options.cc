@@ -10,6 +10,7 @@
 #include "loadtest/dataset.h"
 #include "loadtest/option_values.h"
 #include "loadtest/own_flags.h"
+#include "loadtest/plan/lengths.h"
 
 namespace millrace::loadtest {
 namespace {
@@ -144,29 +145,10 @@ Status CheckPlan(const PlanOptions& options) {
   return OkStatus();
 }
 
-// A normal distribution cut at 1, the same on every machine (Box and Muller).
-class Lengths {
- public:
-  Lengths(TokenCount count, std::mt19937_64* random)
-      : count_(count), random_(*random) {
-    if (count_.mean == 0) count_.mean = kDefaultTokens;
-  }
-
-  int32_t Next() {
-    double value = count_.mean;
-    if (count_.stddev > 0) {
-      const double radius = std::sqrt(-2 * std::log1p(-Uniform()));
-      value += count_.stddev * radius * std::cos(2 * M_PI * Uniform());
-    }
-    return static_cast<int32_t>(std::clamp(std::round(value), 1.0, 1e8));
-  }
-
- private:
-  double Uniform() { return static_cast<double>(random_() >> 11) * 0x1.0p-53; }
-
-  TokenCount count_;
-  std::mt19937_64& random_;
-};
+TokenCount Given(TokenCount count) {
+  if (count.mean == 0) count.mean = kDefaultTokens;
+  return count;
+}
 
 // Where the data set has text only, one token for each word.
 int32_t InputTokens(const Conversation& conversation) {
@@ -258,8 +240,8 @@ StatusOr<std::vector<SimRequest>> MakeSimRequests(const PlanOptions& options) {
   }
   Arrivals arrivals(spec);
   std::mt19937_64 random(load.seed + 1);
-  Lengths inputs(load.input_tokens, &random);
-  Lengths outputs(load.output_tokens, &random);
+  Lengths inputs(Given(load.input_tokens), &random);
+  Lengths outputs(Given(load.output_tokens), &random);
   std::vector<SimRequest> requests;
   while (load.num_requests < 0 ||
          static_cast<int64_t>(requests.size()) < load.num_requests) {

@@ -4,8 +4,10 @@
 #include <array>
 #include <cmath>
 #include <queue>
+#include <random>
 #include <utility>
 
+#include "loadtest/plan/lengths.h"
 #include "loadtest/plan/replica.h"
 
 namespace millrace::loadtest {
@@ -14,6 +16,8 @@ namespace {
 constexpr int kPrices = 4;
 constexpr int kEvaluations = 300;
 constexpr double kNsPerMs = 1e6;
+// Of each user: all of them begin at once, which is no steady state yet.
+constexpr int64_t kWarmRequests = 4;
 
 // Prices as logarithms, so that none becomes negative.
 using Point = std::array<double, kPrices>;
@@ -33,7 +37,7 @@ class Users final : public SimSink {
   Users(const ServerModel& model, int64_t num_users,
         std::vector<SimRequest>* requests)
       : overhead_(model.request_overhead_ns),
-        num_warm_(static_cast<uint32_t>(num_users)),
+        num_warm_(static_cast<uint32_t>(kWarmRequests * num_users)),
         requests_(*requests) {
     first_.assign(requests_.size(), -1);
   }
@@ -53,11 +57,9 @@ class Users final : public SimSink {
   void Gaps(Ns, int64_t) override {}
   void Done(uint32_t request, Ns now) override {
     now += overhead_;
-    // The first ones come all at once: no steady state yet.
     if (request >= num_warm_) {
       ++num_done;
-      ttft_ns +=
-          static_cast<double>(first_[request] - requests_[request].arrival);
+      ttfts.push_back(first_[request] - requests_[request].arrival);
       const int64_t more = requests_[request].output_tokens - 1;
       if (more > 0) {
         tpot_ns += static_cast<double>(now - first_[request]) /
@@ -69,7 +71,7 @@ class Users final : public SimSink {
   void Refused(uint32_t) override {}
 
   int64_t num_done = 0;
-  double ttft_ns = 0;
+  std::vector<Ns> ttfts;
   double tpot_ns = 0;
 
  private:
@@ -89,7 +91,8 @@ double ClosedLoopError(const std::vector<FitPoint>& points,
     const ClosedLoopTimes times = SimulateClosedLoop(model, point);
     const double ttft = times.ttft_ms / point.ttft_ms - 1;
     const double tpot = times.tpot_ms / point.tpot_ms - 1;
-    sum += ttft * ttft + tpot * tpot;
+    // The more users, the more chance is in their times.
+    sum += (ttft * ttft + tpot * tpot) / std::max(1.0, point.concurrency);
   }
   return sum;
 }
@@ -98,13 +101,16 @@ ClosedLoopTimes SimulateClosedLoop(const ServerModel& model,
                                    const FitPoint& point) {
   const auto users = std::max<int64_t>(
       1, static_cast<int64_t>(std::llround(point.concurrency)));
-  SimRequest request;
-  request.input_tokens =
-      static_cast<int32_t>(std::max(1.0, std::round(point.input_tokens)));
-  request.output_tokens =
-      static_cast<int32_t>(std::max(1.0, std::round(point.output_tokens)));
+  // Were all as long as each other, users would stay in step with each other.
+  std::mt19937_64 random(0);
+  Lengths inputs({point.input_tokens, point.input_std}, &random);
+  Lengths outputs({point.output_tokens, point.output_std}, &random);
   std::vector<SimRequest> requests(
-      static_cast<size_t>(std::max<int64_t>(20, 12 * users)), request);
+      static_cast<size_t>(std::max<int64_t>(500, 40 * users)));
+  for (SimRequest& request : requests) {
+    request.input_tokens = inputs.Next();
+    request.output_tokens = outputs.Next();
+  }
   Users sink(model, users, &requests);
   const auto replica = MakeReplica(model, requests, 0, sink);
   for (int64_t i = 0; i < users; ++i) sink.SendNext(0);
@@ -124,7 +130,10 @@ ClosedLoopTimes SimulateClosedLoop(const ServerModel& model,
   ClosedLoopTimes times;
   if (sink.num_done == 0) return times;
   const auto count = static_cast<double>(sink.num_done);
-  times.ttft_ms = sink.ttft_ns / count / kNsPerMs;
+  const auto middle =
+      sink.ttfts.begin() + static_cast<ptrdiff_t>(sink.ttfts.size() / 2);
+  std::nth_element(sink.ttfts.begin(), middle, sink.ttfts.end());
+  times.ttft_ms = static_cast<double>(*middle) / kNsPerMs;
   times.tpot_ms = sink.tpot_ns / count / kNsPerMs;
   return times;
 }

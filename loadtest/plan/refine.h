@@ -9,16 +9,17 @@
 
 namespace millrace::loadtest {
 
-// Means of `concurrency` users who each send their next request when the last
-// one has ended.
+// Of `concurrency` users who each send their next request when the last one has
+// ended.
 struct ClosedLoopTimes {
-  double ttft_ms = 0;
-  double tpot_ms = 0;
+  double ttft_ms = 0;  // median
+  double tpot_ms = 0;  // mean
 };
 ClosedLoopTimes SimulateClosedLoop(const ServerModel& model,
                                    const FitPoint& point);
 
-// Of both times at the closed loops among `points`.
+// Squared relative errors of both times at the closed loops among `points`,
+// each divided by its users.
 double ClosedLoopError(const std::vector<FitPoint>& points,
                        const ServerModel& model);
 

@@ -5,8 +5,9 @@ then traces (Poisson arrivals, lengths around a mean) are sent to the servers an
 simulated, and both are printed side by side.
 
     predict.py one [--rounds 3] [--loads 0.4,0.7,0.9]
-    predict.py three [--cpu 0.5]     each replica may use so much of a CPU
-                                     (cgroup v1 or v2, as root)
+    predict.py three [--cpu 0.3]     three replicas of one thread share the first
+                                     core, each may use so much of it (cgroup v1
+                                     or v2, as root)
     predict.py size                  10,000 replicas, a million requests
 
 Loads are shares of the most that one server (or three) did in the fit. "three"
@@ -86,7 +87,7 @@ def fit(url, model, work, seconds, cpus):
     out = work / "server.json"
     print(run(LOADTEST, "plan", "fit", "--url", url, "-m", model,
               "--endpoint-type", "completions", "--loads",
-              ",".join(map(str, USERS)), "--duration", f"{seconds}s", "--warmup", "1s",
+              ",".join(map(str, USERS)), "--duration", f"{seconds}s", "--warmup", "2s",
               "--input-tokens", f"{INPUT[0]}:{INPUT[1]}", "--output-tokens",
               f"{OUTPUT[0]}:{OUTPUT[1]}", "--no-progress", "--output", out,
               cpus=cpus))
@@ -176,7 +177,8 @@ def three(options):
         work = pathlib.Path(folder)
         try:
             with Fleet("haproxy", folder,
-                       ("--no-enable-prefix-caching",)) as fleet:
+                       ("--no-enable-prefix-caching", "--threads", "1",
+                        "--cpu-cores", str(cores[0]))) as fleet:
                 for server, limit in zip(fleet.servers, limits):
                     limit.take(server.process.pid)
                 model = json.load(urllib.request.urlopen(
@@ -216,7 +218,7 @@ def main():
     parser.add_argument("what", choices=("one", "three", "size"))
     parser.add_argument("--rounds", type=int, default=3)
     parser.add_argument("--seconds", type=float, default=20)
-    parser.add_argument("--fit-seconds", type=float, default=6)
+    parser.add_argument("--fit-seconds", type=float, default=10)
     parser.add_argument("--loads", default="0.4,0.7,0.9")
     parser.add_argument("--cpu", type=float)
     options = parser.parse_args()

@@ -377,6 +377,32 @@ TEST(Fit, IsRefinedUntilASimulationShowsTheTimes) {
       << "one load does not tell four prices";
 }
 
+TEST(Fit, ShortPromptsTellATokenFromARequest) {
+  ServerModel truth = Llm();
+  truth.prefill_token_ns = 0.4 * kMs;
+  truth.request_overhead_ns = 1 * kMs;
+  std::vector<FitPoint> points;
+  for (const auto& [users, tokens] :
+       {std::pair(1, 120), {2, 120}, {4, 120}, {1, 30}}) {
+    FitPoint point;
+    point.concurrency = users;
+    point.input_tokens = tokens;
+    point.input_std = tokens == 120 ? 30 : 0;
+    point.output_tokens = 40;
+    point.output_std = 10;
+    const ClosedLoopTimes times = SimulateClosedLoop(truth, point);
+    point.ttft_ms = times.ttft_ms;
+    point.tpot_ms = times.tpot_ms;
+    points.push_back(point);
+  }
+  ServerModel start = truth;
+  start.prefill_token_ns = 0.1 * kMs;
+  start.request_overhead_ns = 35 * kMs;
+  const ServerModel model = RefineServerModel(points, start);
+  EXPECT_NEAR(model.prefill_token_ns, 0.4 * kMs, 0.02 * kMs);
+  EXPECT_LT(model.request_overhead_ns, 4 * kMs);
+}
+
 TEST(Fit, TheServerTellsLimitsAndPrices) {
   const ServerFacts facts = ParseServerFacts(
       "# HELP x y\n"
