@@ -109,6 +109,11 @@ constexpr Rule kRules[] = {
      },
      "precision is f32"},
     {"max_precision_error", IsF32, "precision is f32"},
+    {"max_precision_error",
+     [](const ServerSettings&, const ModelSettings& model) {
+       return model.graph.precision == "tf32";
+     },
+     "precision is tf32, which is served without a comparison"},
     {"default_priority_level", HasNoLevels, "priority_levels is 0"},
     {"max_queue_delay", JoinsNothing, "max_batch_size is 1"},
     {"preferred_batch_size", JoinsNothing, "max_batch_size is 1"},

@@ -79,6 +79,11 @@ TEST(Effect, SettingsThatAnotherOneMakesMeaningless) {
             (Sentences{"--enforce-eager has no effect: device is cpu"}));
   EXPECT_EQ(OfFlags({{"enforce-eager", "true"}, {"device", "auto"}}, kText),
             Sentences{});
+  EXPECT_EQ(
+      OfFlags({{"precision", "tf32"}, {"max-precision-error", "0.1"}}, kGraph)
+          .back(),
+      "--max-precision-error has no effect: precision is tf32, which is "
+      "served without a comparison");
   EXPECT_EQ(OfFlags({{"precision-samples", "x.npz"}}, kText).size(), 1u)
       << "one reason is enough";
 }
