@@ -26,9 +26,10 @@ double IntersectionOverUnion(const Detection& a, const Detection& b);
 // Best first, the earlier first among equals.
 void SortByScore(std::vector<Detection>& boxes);
 
+// Their defaults in a server: config/answer_settings.h.
 struct SuppressionOptions {
-  double iou_threshold = 0.45;
-  int64_t max_detections = 300;
+  double iou_threshold = 0;
+  int64_t max_detections = 0;
   bool class_agnostic = false;  // else a box hides those of its class alone
 };
 

@@ -9,6 +9,7 @@
 
 #include "server/cli/args.h"
 #include "server/cli/chat/http_client.h"
+#include "server/tracing/capture.h"
 
 namespace millrace::server {
 namespace {
@@ -35,7 +36,9 @@ std::string EnvironmentOr(const char* name, const std::string& otherwise) {
 }
 
 Status Capture(const ParsedArgs& args) {
-  ASSIGN_OR_RETURN(const int64_t seconds, args.Int("seconds", 5, 1, 60));
+  ASSIGN_OR_RETURN(
+      const int64_t seconds,
+      args.Int("seconds", kDefaultCaptureSeconds, 1, kMostCaptureSeconds));
   const std::string port = EnvironmentOr("MILLRACE_HTTP_PORT", "8000");
   const StatusOr<HttpUrl> url =
       ParseHttpUrl(args.Text("url", "http://127.0.0.1:" + port));

@@ -8,24 +8,23 @@
 #include "server/http/message.h"
 #include "server/http/routes.h"
 #include "server/tracing/breakdown.h"
+#include "server/tracing/capture.h"
 #include "server/tracing/timeline_json.h"
 
 namespace millrace::server::http {
 namespace {
 
-constexpr double kDefaultSeconds = 5;
-constexpr double kMostSeconds = 60;
-
 StatusOr<double> ReadSeconds(std::string_view query) {
   const std::string_view text = QueryValue(query, "seconds");
-  if (text.empty()) return kDefaultSeconds;
-  double seconds = 0;
+  double seconds = kDefaultCaptureSeconds;
+  if (text.empty()) return seconds;
   const auto [end, error] =
       std::from_chars(text.data(), text.data() + text.size(), seconds);
   if (error != std::errc() || end != text.data() + text.size() ||
-      !(seconds > 0) || seconds > kMostSeconds) {
+      !(seconds > 0) || seconds > kMostCaptureSeconds) {
     return InvalidArgument("seconds is '" + std::string(text.substr(0, 40)) +
-                           "'; give a number above 0 and up to 60")
+                           "'; give a number above 0 and up to " +
+                           std::to_string(kMostCaptureSeconds))
         .At("seconds");
   }
   return seconds;

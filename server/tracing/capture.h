@@ -5,6 +5,7 @@
 #pragma once
 
 #include <chrono>
+#include <cstdint>
 #include <functional>
 #include <stop_token>
 #include <thread>
@@ -15,6 +16,11 @@
 #include "config/base/timeline.h"
 
 namespace millrace::server {
+
+// Of a capture, for the route and for `millrace trace`. How much is kept of it:
+// kMaxSlices in config/base/timeline.h.
+inline constexpr int64_t kDefaultCaptureSeconds = 5;
+inline constexpr int64_t kMostCaptureSeconds = 60;
 
 class Capturer {
  public:

@@ -70,7 +70,9 @@ TEST(Boxes, SuppressionIsThatOfAllPairs) {
         scores.push_back(box.score);
       }
       EXPECT_EQ(scores, Reference(boxes, 0.3, agnostic));
-      EXPECT_EQ(Suppress(boxes, {.max_detections = 4}).size(), 4u);
+      EXPECT_EQ(
+          Suppress(boxes, {.iou_threshold = 0.45, .max_detections = 4}).size(),
+          4u);
     }
   }
 }
