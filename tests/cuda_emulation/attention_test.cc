@@ -1,6 +1,4 @@
-// RoPE with the write into pages, and paged attention, beside plain loops in
-// double precision. The cache is what the kernels see: what no kernel may
-// read is NaN there, and pages that no row sees have no number.
+// Paged attention beside plain loops in double precision.
 //
 // Tolerance. A score of d products is off by (d + 8) * 2^-24 times their
 // magnitudes, on tensor cores, which cut sums off, by twice that. It moves a
@@ -14,23 +12,12 @@
 #include <gtest/gtest.h>
 
 #include <cmath>
-#include <functional>
-#include <random>
 
-#include "models/tensor/float16.h"
-#include "tests/cuda_emulation/cuda_emulation.h"
-#include "tests/cuda_emulation/device_array.h"
+#include "tests/cuda_emulation/kernel_inputs.h"
+#include "tests/cuda_emulation/kv_pages.h"
 
 namespace millrace::cuda {
 namespace {
-
-std::vector<float> Random(size_t n, uint64_t seed) {
-  std::mt19937_64 random(seed);
-  std::uniform_real_distribution<float> uniform(-1, 1);
-  std::vector<float> values(n);
-  for (float& value : values) value = uniform(random);
-  return values;
-}
 
 struct Shape {
   int32_t heads;
@@ -49,91 +36,6 @@ float SinkOf(int32_t head) {
   return head % 3 == 0 ? -1.5f : head % 3 == 1 ? 2.5f : 30.0f;
 }
 
-// One sequence of `length` keys on shuffled pages of layer 1 of 2; pages before
-// the one of position `first` have no number.
-class Cache {
- public:
-  Cache(const Shape& shape, int32_t length, int32_t first = 0)
-      : shape_(shape),
-        page_values_(4 * int64_t{shape.kv_heads} * kPageRows * shape.head_dim),
-        pages_(static_cast<size_t>((length + kPageRows - 1) / kPageRows)),
-        bytes_(Bytes(shape, page_values_, length, pages_, first)),
-        pool_(bytes_) {}
-
-  KvCache View() {
-    return {.base = pool_.get(),
-            .page_values = page_values_,
-            .kv_heads = shape_.kv_heads,
-            .head_dim = shape_.head_dim,
-            .f32 = shape_.f32};
-  }
-  const std::vector<int32_t>& pages() const { return pages_; }
-  // What kernels have written.
-  void Download() { bytes_ = pool_.Read(); }
-  double At(bool value, int32_t position, int32_t head, int32_t d) const {
-    return Get(shape_, bytes_,
-               Place(shape_, page_values_, pages_, value, position, head) + d);
-  }
-
- private:
-  static int64_t Place(const Shape& shape, int64_t page_values,
-                       const std::vector<int32_t>& pages, bool value,
-                       int32_t position, int32_t head) {
-    return pages[static_cast<size_t>(position / kPageRows)] * page_values +
-           (((int64_t{2} + (value ? 1 : 0)) * shape.kv_heads + head) *
-                kPageRows +
-            position % kPageRows) *
-               shape.head_dim;
-  }
-  static double Get(const Shape& shape, const std::vector<std::byte>& bytes,
-                    int64_t at) {
-    return shape.f32 ? reinterpret_cast<const float*>(bytes.data())[at]
-                     : models::HalfToFloat(
-                           reinterpret_cast<const uint16_t*>(bytes.data())[at]);
-  }
-  static std::vector<std::byte> Bytes(const Shape& shape, int64_t page_values,
-                                      int32_t length,
-                                      std::vector<int32_t>& pages,
-                                      int32_t first) {
-    const auto num_pages = static_cast<int32_t>(pages.size()) + 1;
-    std::vector<std::byte> bytes(
-        static_cast<size_t>(page_values * num_pages * (shape.f32 ? 4 : 2)),
-        std::byte{0xff});  // NaN
-    for (size_t i = 0; i < pages.size(); ++i) {
-      pages[i] = num_pages - 1 - static_cast<int32_t>(i);
-    }
-    std::mt19937_64 random(77);
-    std::uniform_real_distribution<float> uniform(-1, 1);
-    for (int32_t position = first / kPageRows * kPageRows; position < length;
-         ++position) {
-      for (const bool value : {false, true}) {
-        for (int32_t head = 0; head < shape.kv_heads; ++head) {
-          const int64_t at =
-              Place(shape, page_values, pages, value, position, head);
-          for (int64_t d = at; d < at + shape.head_dim; ++d) {
-            const float x = uniform(random) / (value ? 1 : shape.q_scale);
-            if (shape.f32) {
-              reinterpret_cast<float*>(bytes.data())[d] = x;
-            } else {
-              reinterpret_cast<uint16_t*>(bytes.data())[d] =
-                  models::FloatToHalf(x);
-            }
-          }
-        }
-      }
-    }
-    for (int32_t i = 0; i < first / kPageRows; ++i) {
-      pages[static_cast<size_t>(i)] = -1;
-    }
-    return bytes;
-  }
-  Shape shape_;
-  int64_t page_values_;
-  std::vector<int32_t> pages_;
-  std::vector<std::byte> bytes_;
-  DeviceArray<std::byte> pool_;
-};
-
 // How the work is cut: rows of an item, and splits of one, 0: all of them, with
 // the result in `out`.
 struct Cut {
@@ -149,7 +51,8 @@ class Problem {
         width_(int64_t{shape.heads} * shape.head_dim),
         rows_(rows),
         first_(length - rows),
-        cache_(shape, length, FirstSeen(first_)),
+        cache_({shape.kv_heads, shape.head_dim, shape.f32, shape.q_scale},
+               length, FirstSeen(first_)),
         q_(Random(static_cast<size_t>(rows * width_), 3)) {
     for (float& value : q_) {
       if (!shape.f32) {
@@ -286,7 +189,7 @@ class Problem {
   const int64_t width_;
   const int32_t rows_;
   const int32_t first_;  // position
-  Cache cache_;
+  KvPages cache_;
   std::vector<float> q_;
 };
 
@@ -375,114 +278,6 @@ TEST(Attention, RefusesWhatNoKernelTakes) {
   args.kv = {.kv_heads = 1, .head_dim = 64, .f32 = true};
   args.num_prompt_items = 1;
   EXPECT_NE(Attend(nullptr, args), 0);
-}
-
-TEST(Rope, WhatF16CannotHoldIsStoredAsItsGreatest) {
-  const Shape shape{1, 1, 4, false};
-  Cache cache(shape, 64);
-  DeviceArray<float> x(
-      {0, 0, 0, 0, 1e6f, -1e6f, 3, INFINITY, 70000, -70000, 65504, 1});
-  DeviceArray<int32_t> positions({5}), pages({cache.pages()[0]});
-  ASSERT_EQ(RopeWriteKv(nullptr, {.kv = cache.View(),
-                                  .layer = 1,
-                                  .heads = 1,
-                                  .qkv = x.get(),
-                                  .pitch = 12,
-                                  .rows = 1,
-                                  .row_positions = positions.get(),
-                                  .row_pages = pages.get()}),
-            0);
-  cache.Download();
-  const double keys[] = {65504, -65504, 3, 65504};
-  const double values[] = {65504, -65504, 65504, 1};
-  for (int32_t d = 0; d < 4; ++d) {
-    EXPECT_EQ(cache.At(false, 5, 0, d), keys[d]);
-    EXPECT_EQ(cache.At(true, 5, 0, d), values[d]);
-  }
-}
-
-TEST(Rope, NormalisesRotatesAndStores) {
-  for (const bool interleaved : {false, true}) {
-    for (const bool norms : {false, true}) {
-      for (const int32_t rope_dims : {0, 6, 10}) {
-        const Shape shape{3, 2, 10, !norms};
-        Cache cache(shape, 130);
-        const int32_t d = 10, rows = 2;
-        const int64_t pitch = 72;  // 7 heads and padding
-        const auto qkv = Random(static_cast<size_t>(rows * pitch), 9);
-        const auto q_norm = Random(10, 10), k_norm = Random(10, 11);
-        const auto frequencies = Random(5, 12);
-        DeviceArray<float> x(qkv), q_norms(q_norm), k_norms(k_norm),
-            angles(frequencies);
-        const std::vector<int32_t> positions = {129, 63};
-        DeviceArray<int32_t> row_positions(positions);
-        DeviceArray<int32_t> row_pages({cache.pages()[2], cache.pages()[0]});
-        ASSERT_EQ(
-            RopeWriteKv(nullptr,
-                        {.kv = cache.View(),
-                         .layer = 1,
-                         .heads = 3,
-                         .qkv = x.get(),
-                         .pitch = pitch,
-                         .rows = rows,
-                         .row_positions = row_positions.get(),
-                         .row_pages = row_pages.get(),
-                         .frequencies = rope_dims > 0 ? angles.get() : nullptr,
-                         .magnitude = 1.5f,
-                         .rope_dims = rope_dims,
-                         .interleaved = interleaved,
-                         .q_norm = norms ? q_norms.get() : nullptr,
-                         .k_norm = norms ? k_norms.get() : nullptr,
-                         .eps = 1e-6f,
-                         .q_scale = 0.5f}),
-            0);
-        const auto got = x.Read();
-        cache.Download();
-        for (int32_t row = 0; row < rows; ++row) {
-          for (int32_t head = 0; head < 7; ++head) {
-            const float* in = qkv.data() + row * pitch + head * d;
-            std::vector<double> want(in, in + d);
-            if (norms && head < 5) {
-              double squares = 0;
-              for (const double v : want) squares += v * v;
-              const double r = 1 / std::sqrt(squares / d + 1e-6);
-              for (int32_t i = 0; i < d; ++i) {
-                want[static_cast<size_t>(i)] *=
-                    r * (head < 3 ? q_norm : k_norm)[static_cast<size_t>(i)];
-              }
-            }
-            for (int32_t i = 0; i < rope_dims / 2 && head < 5; ++i) {
-              double& a = want[static_cast<size_t>(interleaved ? 2 * i : i)];
-              double& b = want[static_cast<size_t>(
-                  interleaved ? 2 * i + 1 : i + rope_dims / 2)];
-              const double angle = positions[static_cast<size_t>(row)] *
-                                   double{frequencies[static_cast<size_t>(i)]};
-              const double c = 1.5 * std::cos(angle), s = 1.5 * std::sin(angle);
-              const double rotated = a * c - b * s;
-              b = a * s + b * c;
-              a = rotated;
-            }
-            for (int32_t i = 0; i < d; ++i) {
-              const auto u = static_cast<size_t>(i);
-              // An angle of up to 129 radians is rounded by 2^-18; then, of k
-              // and v in f16, by 2^-11 of the value.
-              const double bound =
-                  8 * 0x1p-18 +
-                  (norms && head >= 3 ? 0x1p-11 * std::fabs(want[u]) : 0);
-              const int32_t position = positions[static_cast<size_t>(row)];
-              const double value =
-                  head < 3
-                      ? got[static_cast<size_t>(row * pitch + head * d + i)]
-                  : head < 5 ? cache.At(false, position, head - 3, i)
-                             : cache.At(true, position, head - 5, i);
-              ASSERT_NEAR(value, head < 3 ? want[u] / 2 : want[u], bound)
-                  << head << " " << i;
-            }
-          }
-        }
-      }
-    }
-  }
 }
 
 }  // namespace
