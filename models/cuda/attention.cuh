@@ -70,6 +70,13 @@ __device__ __forceinline__ Pairs PairsOf(const AttendArgs& args,
           item.num_rows * heads};
 }
 
+// The first key that a row at this position sees.
+__device__ __forceinline__ int FirstSeen(const AttendArgs& args, int position) {
+  if (args.window == 0) return 0;
+  if (args.chunked) return position - position % args.window;
+  return max(0, position - args.window + 1);
+}
+
 // Positions that any row of the item sees, [first, last], and those that each
 // one sees, [first_of_all, last_of_all]; rows stand in order of position.
 struct Seen {
@@ -82,9 +89,7 @@ __device__ __forceinline__ Seen SeenBy(const AttendArgs& args,
                                        const AttendItem& item) {
   const int first = args.row_positions[item.first_row];
   const int last = args.row_positions[item.first_row + item.num_rows - 1];
-  if (args.window == 0) return {0, last, 0, first};
-  return {max(0, first - args.window + 1), last, max(0, last - args.window + 1),
-          first};
+  return {FirstSeen(args, first), last, FirstSeen(args, last), first};
 }
 
 // Of one layer and kv head, in values: key 0 of a page; values are `to_values`

@@ -58,6 +58,7 @@ __global__ void __launch_bounds__(kWarps * 32) F32Kernel(AttendArgs args) {
   const int own_pair = lane % kKeyLanes;
   const int own =
       own_pair < pairs.count ? args.row_positions[pairs.Row(own_pair)] : -1;
+  const int from = FirstSeen(args, max(own, 0));
   Total totals[kPairs / 4];
   for (Total& total : totals) total = {NegativeInfinity(), 0};
 
@@ -101,7 +102,7 @@ __global__ void __launch_bounds__(kWarps * 32) F32Kernel(AttendArgs args) {
           }
           const int position = first + key;
           if (pair == own_pair && there && position <= own &&
-              (args.window == 0 || position > own - args.window)) {
+              position >= from) {
             scores[n] = product * kLog2E;
             if (args.softcap > 0) {
               scores[n] = CappedLog2(scores[n], args.softcap);
@@ -113,10 +114,10 @@ __global__ void __launch_bounds__(kWarps * 32) F32Kernel(AttendArgs args) {
       for (int step = 16; step >= kKeyLanes; step /= 2) {
         most = fmaxf(most, __shfl_xor_sync(kAllLanes, most, step));
       }
-      const float from = isinf(most) ? 0.0f : most;
+      const float base_score = isinf(most) ? 0.0f : most;
       MILLRACE_UNROLL
       for (int n = 0; n < kPageRows / kKeys; ++n) {
-        const float weight = exp2f(scores[n] - from);
+        const float weight = exp2f(scores[n] - base_score);
         shared.weights[warp][n * kKeys + lane / kKeyLanes][own_pair] = weight;
         sum += weight;
       }

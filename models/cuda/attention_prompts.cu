@@ -38,7 +38,8 @@ struct Shared {
   uint4 keys[S::kKeys][S::kPitch];
   uint4 values[S::kKeys][S::kPitch];
   float scale[S::kPairs];  // undoes that of queries
-  int own[S::kPairs];      // the last key that a pair sees
+  int own[S::kPairs];      // the last key that a pair sees, and the first
+  int first[S::kPairs];
   Total totals[S::kPairs];
 };
 
@@ -89,23 +90,24 @@ __device__ __forceinline__ void CapScores(
 }
 
 // -infinity where a pair does not see a key. `position` is that of the lane's
-// first key, own[0] the last key that its first pair sees.
+// first key, own[0] the last key that its first pair sees, first_own[0] the
+// first one.
 template <class S>
 __device__ __forceinline__ void HideScores(
-    int window, int position, const int* own,
+    int position, const int* own, const int* first_own,
     float (&scores)[S::kFragments][S::kKeys / 8][4]) {
   MILLRACE_UNROLL
   for (int f = 0; f < S::kFragments; ++f) {
     MILLRACE_UNROLL
     for (int r = 0; r < 2; ++r) {
       const int last = own[16 * f + 8 * r];
-      const int before_first = window > 0 ? last - window : -1;
+      const int first = first_own[16 * f + 8 * r];
       MILLRACE_UNROLL
       for (int j = 0; j < S::kKeys / 8; ++j) {
         MILLRACE_UNROLL
         for (int i = 0; i < 2; ++i) {
           const int key = position + 8 * j + i;
-          if (key > last || key <= before_first) {
+          if (key > last || key < first) {
             scores[f][j][2 * r + i] = NegativeInfinity();
           }
         }
@@ -242,8 +244,10 @@ __global__ void __launch_bounds__(kThreads, 2) PromptsKernel(AttendArgs args) {
     }
     if (lane == 0) {
       shared.scale[pair] = scale;
-      shared.own[pair] =
+      const int own =
           pair < pairs.count ? args.row_positions[pairs.Row(pair)] : -1;
+      shared.own[pair] = own;
+      shared.first[pair] = FirstSeen(args, max(own, 0));
       shared.totals[pair] = {NegativeInfinity(), 0};
     }
   }
@@ -257,10 +261,8 @@ __global__ void __launch_bounds__(kThreads, 2) PromptsKernel(AttendArgs args) {
     const int last_pair = min(first_pair + 16 * kFragments, pairs.count) - 1;
     last_of_all = args.row_positions[pairs.Row(first_pair)];
     last_seen = args.row_positions[pairs.Row(last_pair)];
-    if (args.window > 0) {
-      first_seen = max(0, last_of_all - args.window + 1);
-      first_of_all = max(0, last_seen - args.window + 1);
-    }
+    first_seen = FirstSeen(args, last_of_all);
+    first_of_all = FirstSeen(args, last_seen);
   }
 
   Sums<S> sums;
@@ -321,8 +323,8 @@ __global__ void __launch_bounds__(kThreads, 2) PromptsKernel(AttendArgs args) {
         CapScores<S>(args.softcap, factor, scores);
       }
       if (!all_see) {
-        HideScores<S>(args.window, first + 2 * (lane % 4),
-                      &shared.own[lane_pair], scores);
+        HideScores<S>(first + 2 * (lane % 4), &shared.own[lane_pair],
+                      &shared.first[lane_pair], scores);
       }
       float before[kFragments][2];  // of the sums so far
       bool scales = false;

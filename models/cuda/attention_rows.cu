@@ -153,15 +153,16 @@ __global__ void __launch_bounds__(kWarps * 32, Shape<kDim>::kBlocks)
   // Of the lane's two pairs, as rows of fragments.
   const int own_pairs[2] = {lane / 4, lane / 4 + 8};
   float scale[2];  // of scores, to units of log2
-  int own[2];      // the last key that it sees
+  int own[2];      // the last key that it sees, and the first
+  int from[2];
   for (int r = 0; r < 2; ++r) {
     const int pair = own_pairs[r];
     scale[r] = shared.scale[pair] * kLog2E;
     own[r] = pair < pairs.count ? args.row_positions[pairs.Row(pair)] : -1;
+    from[r] = FirstSeen(args, max(own[r], 0));
   }
   const auto sees = [&](int r, int position) {
-    return position <= own[r] &&
-           (args.window == 0 || position > own[r] - args.window);
+    return position <= own[r] && position >= from[r];
   };
   Total totals[kPairs / 4];
   for (Total& total : totals) total = {NegativeInfinity(), 0};

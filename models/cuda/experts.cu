@@ -61,7 +61,8 @@ __global__ void __launch_bounds__(kRouteWarps * 32)
   if (lane < args.used) {
     const int64_t at = row * args.used + place;
     args.chosen[at] = mine.expert;
-    args.weights[at] = expf(mine.value - most) / sum;
+    args.weights[at] = args.sigmoid ? 1 / (1 + expf(-mine.value))
+                                    : expf(mine.value - most) / sum;
   }
 }
 
@@ -114,7 +115,7 @@ __global__ void __launch_bounds__(kThreads) CombineKernel(CombineArgs args) {
     if (args.bias != nullptr) {
       y += args.bias[int64_t{args.chosen[use]} * args.width + i];
     }
-    sum = fmaf(args.weights[use], y, sum);
+    sum = fmaf(args.weights != nullptr ? args.weights[use] : 1.0f, y, sum);
   }
   if (args.shared != nullptr) {
     float weight = 1;

@@ -153,7 +153,7 @@ struct LinearArgs {
 
 // Chooses the experts of each row: those of the greatest logits, of equals the
 // first, in ascending order. Weights are the softmax of all logits, or with
-// `normalise` of the chosen ones.
+// `normalise` of the chosen ones, or with `sigmoid` that of each logit.
 struct RouteArgs {
   const float* logits = nullptr;
   int64_t pitch = 0;
@@ -161,6 +161,7 @@ struct RouteArgs {
   int32_t experts = 0;  // that compete
   int32_t used = 0;     // kMostExpertsUsed at most
   bool normalise = false;
+  bool sigmoid = false;
   int32_t* chosen = nullptr;  // [rows][used]
   float* weights = nullptr;   // [rows][used]
 };
@@ -188,7 +189,7 @@ inline int32_t MostTiles(int32_t uses, int32_t experts, int32_t tile_rows) {
 struct CombineArgs {
   const float* y = nullptr;  // a row for each use
   int64_t pitch = 0;
-  const float* weights = nullptr;  // [rows][used]
+  const float* weights = nullptr;  // [rows][used]; null: all are 1
   int32_t used = 0;
   // Added to y: of use u bias[chosen[u]], [..][width].
   const float* bias = nullptr;  // null: none
@@ -218,6 +219,9 @@ inline constexpr int32_t kPageRows = 64;
 
 // Normalises each head of q and k if wanted, rotates both, scales q where it
 // stands, and stores k and v. Rows of qkv are q heads, k heads, v heads.
+//
+// q at position p is multiplied by q_scale, and with a temper_length by 1 +
+// temper_scale * log(1 + floor((p + 1) / temper_length)).
 struct RopeArgs {
   KvCache kv;
   int32_t layer = 0;
@@ -236,6 +240,8 @@ struct RopeArgs {
   const float* k_norm = nullptr;
   float eps = 0;
   float q_scale = 1;
+  float temper_length = 0;  // 0: off
+  float temper_scale = 0;
 };
 
 // Consecutive rows of one sequence and a range of splits of its keys. Without
@@ -285,8 +291,11 @@ struct AttendArgs {
   int32_t num_prompt_items = 0;
   const AttendMerge* merges = nullptr;
   int32_t num_merges = 0;
-  int32_t window = 0;  // keys that a row sees, its own the last; 0: all
-  float softcap = 0;   // scores become cap * tanh(score / cap); 0: they stay
+  // Keys that a row sees, its own the last; 0: all. Or `chunked`: of chunks of
+  // so many positions the keys of its own chunk up to its own.
+  int32_t window = 0;
+  bool chunked = false;
+  float softcap = 0;  // scores become cap * tanh(score / cap); 0: they stay
   // A score of each head that takes its share of the weights and has no value
   // (Xiao et al. 2023); null: none.
   const float* sinks = nullptr;
@@ -332,10 +341,12 @@ struct ActivateArgs {
   RoundedRows rounded = {};
 };
 
-// to[i] = from[rows[i]]
+// to[i] = from[rows[i]], or without `rows` weights[i] * from[i / repeats].
 struct GatherArgs {
   const float* from = nullptr;
   const int32_t* rows = nullptr;
+  int32_t repeats = 1;
+  const float* weights = nullptr;
   int32_t num_rows = 0;
   int32_t width = 0;
   int64_t pitch = 0;  // of both

@@ -52,6 +52,12 @@ __global__ void __launch_bounds__(kWarps * 32) RopeKernel(RopeArgs args) {
     return;
   }
 
+  float q_scale = args.q_scale;
+  if (args.temper_length > 0) {
+    const float lengths =
+        floorf((static_cast<float>(position) + 1) / args.temper_length);
+    q_scale *= fmaf(args.temper_scale, log1pf(lengths), 1.0f);
+  }
   const float* norm = is_q ? args.q_norm : args.k_norm;
   float r = 1;
   if (norm != nullptr) {
@@ -66,7 +72,7 @@ __global__ void __launch_bounds__(kWarps * 32) RopeKernel(RopeArgs args) {
   };
   const auto put = [&](int i, float value) {
     if (is_q) {
-      head[i] = value * args.q_scale;
+      head[i] = value * q_scale;
     } else {
       Store(args.kv, place + i, value);
     }

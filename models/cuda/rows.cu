@@ -129,7 +129,12 @@ __global__ void GatherKernel(GatherArgs args) {
   const int64_t row = blockIdx.y;
   const int i = static_cast<int>(blockIdx.x * kThreads + threadIdx.x);
   if (i >= args.width) return;
-  args.to[row * args.pitch + i] = args.from[args.rows[row] * args.pitch + i];
+  float* to = args.to + row * args.pitch + i;
+  if (args.rows != nullptr) {
+    *to = args.from[args.rows[row] * args.pitch + i];
+  } else {
+    *to = args.weights[row] * args.from[row / args.repeats * args.pitch + i];
+  }
 }
 
 __global__ void CopyPagesKernel(CopyPagesArgs args) {

@@ -29,6 +29,7 @@ struct Shape {
   // Queries are so much larger, keys so much smaller: a power of two.
   float q_scale = 1;
   bool sinks = false;
+  bool chunked = false;
 };
 
 // Of a head: below, among and far above the scores.
@@ -122,6 +123,7 @@ class Problem {
                          .merges = all_merges.get(),
                          .num_merges = static_cast<int32_t>(merges.size()),
                          .window = shape_.window,
+                         .chunked = shape_.chunked,
                          .softcap = shape_.softcap,
                          .sinks = shape_.sinks ? sinks.get() : nullptr,
                          .partial_max = most.get(),
@@ -182,7 +184,9 @@ class Problem {
 
  private:
   int32_t FirstSeen(int32_t position) const {
-    return shape_.window == 0 ? 0 : std::max(0, position - shape_.window + 1);
+    if (shape_.window == 0) return 0;
+    if (shape_.chunked) return position / shape_.window * shape_.window;
+    return std::max(0, position - shape_.window + 1);
   }
 
   const Shape shape_;
@@ -231,9 +235,13 @@ TEST_P(EveryShapeOfPrompts, HaveTheSameBitsHoweverCut) {
   }
 }
 
-constexpr Shape kF32Shapes[] = {
-    {3, 1, 16, true},  {2, 2, 128, true},    {12, 1, 6, true},
-    {1, 1, 256, true}, {4, 2, 16, true, 70}, {6, 2, 16, true, 0, 0, 1, true}};
+constexpr Shape kF32Shapes[] = {{3, 1, 16, true},
+                                {2, 2, 128, true},
+                                {12, 1, 6, true},
+                                {1, 1, 256, true},
+                                {4, 2, 16, true, 70},
+                                {6, 2, 16, true, 0, 0, 1, true},
+                                {4, 2, 16, true, 99, 0, 1, false, true}};
 constexpr Shape kF16Shapes[] = {{4, 2, 10, false},
                                 {9, 3, 64, false},
                                 {2, 1, 96, false},
@@ -245,7 +253,9 @@ constexpr Shape kF16Shapes[] = {{4, 2, 10, false},
                                 {2, 1, 72, false, 70},
                                 {2, 1, 64, false, 0, 0, 0x1p17f},
                                 {6, 2, 64, false, 90, 0, 1, true},
-                                {3, 1, 128, false, 0, 0, 1, true}};
+                                {3, 1, 128, false, 0, 0, 1, true},
+                                {4, 2, 64, false, 99, 0, 1, false, true},
+                                {2, 2, 16, false, 24, 0, 1, false, true}};
 std::string Name(const testing::TestParamInfo<Shape>& test) {
   return "shape" + std::to_string(test.index);
 }

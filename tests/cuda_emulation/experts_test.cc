@@ -17,7 +17,7 @@ struct Routed {
   std::vector<float> weights;
 };
 Routed Route(const std::vector<float>& logits, int32_t rows, int32_t experts,
-             int32_t used, bool normalise) {
+             int32_t used, bool normalise, bool sigmoid = false) {
   DeviceArray<float> on_device(logits);
   DeviceArray<int32_t> chosen(
       std::vector<int32_t>(static_cast<size_t>(rows * used), -7));
@@ -30,6 +30,7 @@ Routed Route(const std::vector<float>& logits, int32_t rows, int32_t experts,
                           .experts = experts,
                           .used = used,
                           .normalise = normalise,
+                          .sigmoid = sigmoid,
                           .chosen = chosen.get(),
                           .weights = weights.get()}),
       0);
@@ -72,6 +73,17 @@ TEST(Routing, TakesTheGreatestInAscendingOrder) {
         }
       }
     }
+  }
+}
+
+TEST(Routing, WeightsMayBeTheSigmoidOfLogits) {
+  const Routed got =
+      Route({3, -1, 40, 2, -90, -80, -85, -100}, 2, 4, 2, false, true);
+  EXPECT_EQ(got.chosen, (std::vector<int32_t>{0, 2, 1, 2}));
+  const double logits[] = {3, 40, -80, -85};
+  for (size_t i = 0; i < 4; ++i) {
+    const double want = 1 / (1 + std::exp(-logits[i]));
+    EXPECT_NEAR(got.weights[i], want, Bound(1, want));
   }
 }
 
@@ -195,13 +207,14 @@ TEST(Experts, AreAddedWithTheirWeights) {
   const std::vector<float> logits = {0.5f, 9, -3, 9, 2, 9};
   DeviceArray<float> on_y(y), on_weights(weights), on_shared(shared),
       on_logits(logits);
-  for (const int way : {0, 1, 2}) {  // no shared expert, weight 1, its logit
+  // No shared expert, weight 1, its logit; without weights.
+  for (const int way : {0, 1, 2, 3}) {
     DeviceArray<float> out(std::vector<float>(rows * width, 0.5f));
     ASSERT_EQ(
         CombineExperts(nullptr,
                        {.y = on_y.get(),
                         .pitch = width,
-                        .weights = on_weights.get(),
+                        .weights = way == 3 ? nullptr : on_weights.get(),
                         .used = used,
                         .shared = way == 0 ? nullptr : on_shared.get(),
                         .shared_pitch = width,
@@ -220,7 +233,7 @@ TEST(Experts, AreAddedWithTheirWeights) {
       double sum = way == 0 ? 0.0 : double{shared[i]};
       if (way == 2) sum /= 1 + std::exp(-double{logits[2 * row]});
       for (size_t k = 0; k < used; ++k) {
-        sum += double{weights[row * used + k]} *
+        sum += (way == 3 ? 1 : double{weights[row * used + k]}) *
                y[(row * used + k) * width + i % width];
       }
       EXPECT_NEAR(got[i], way == 1 ? sum : 0.5 + 0.25 * sum, Bound(4, 4));

@@ -32,6 +32,36 @@ TEST(Rope, WhatF16CannotHoldIsStoredAsItsGreatest) {
   }
 }
 
+// By how much scores of long texts are sharpened (Nakanishi 2025).
+TEST(Rope, TempersQueriesByTheirPosition) {
+  KvPages cache({1, 2, true}, 100);
+  const std::vector<int32_t> positions = {0, 14, 15, 31, 99};
+  DeviceArray<float> x(std::vector<float>(5 * 8, 3));
+  DeviceArray<int32_t> row_positions(positions);
+  DeviceArray<int32_t> row_pages(std::vector<int32_t>(5, cache.pages()[0]));
+  ASSERT_EQ(RopeWriteKv(nullptr, {.kv = cache.View(),
+                                  .layer = 1,
+                                  .heads = 1,
+                                  .qkv = x.get(),
+                                  .pitch = 8,
+                                  .rows = 5,
+                                  .row_positions = row_positions.get(),
+                                  .row_pages = row_pages.get(),
+                                  .q_scale = 0.5f,
+                                  .temper_length = 16,
+                                  .temper_scale = 0.25f}),
+            0);
+  const auto got = x.Read();
+  for (size_t row = 0; row < 5; ++row) {
+    const double lengths = (positions[row] + 1) / 16;
+    const double want = 1.5 * (1 + 0.25 * std::log1p(lengths));
+    for (size_t i = 0; i < 2; ++i) {
+      EXPECT_NEAR(got[8 * row + i], want, Bound(1, want));
+      EXPECT_EQ(got[8 * row + 2 + i], 3) << "keys are as they were";
+    }
+  }
+}
+
 TEST(Rope, NormalisesRotatesAndStores) {
   for (const bool interleaved : {false, true}) {
     for (const bool norms : {false, true}) {

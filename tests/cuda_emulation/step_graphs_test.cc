@@ -102,23 +102,29 @@ TEST_F(StepGraphsTest, GiveTheBitsOfStepsLaunchedKernelByKernel) {
   }
 }
 
-TEST_F(StepGraphsTest, RunExperts) {
-  LlmOptions options = Options(true);
-  std::vector<std::vector<DriverAnswer>> answers;
+// Llama 4 attends in chunks of 24 positions, too, and in layers between to all.
+TEST_F(StepGraphsTest, RunExpertsAndChunks) {
   std::vector<DriverRequest> requests = Requests();
   requests.resize(4);
   for (DriverRequest& request : requests) {
     for (int32_t& token : request.prompt) token %= 64;
   }
-  for (const bool eager : {true, false}) {
-    options.settings.enforce_eager = eager;
-    StatusOr<LlmModel> model = LoadLlm("tests/data/hf_qwen2moe", options);
-    ASSERT_TRUE(model.ok()) << model.status().ToString();
-    const int before = graph_runs_();
-    answers.push_back(Drive(*model->runner, requests, {.chunk = 20}));
-    EXPECT_EQ(graph_runs_() > before, !eager);
+  for (const char* folder : {"hf_qwen2moe", "hf_llama4"}) {
+    LlmOptions options = Options(true);
+    std::vector<std::vector<DriverAnswer>> answers;
+    for (const bool eager : {true, false}) {
+      options.settings.enforce_eager = eager;
+      StatusOr<LlmModel> model =
+          LoadLlm(std::string("tests/data/") + folder, options);
+      ASSERT_TRUE(model.ok()) << model.status().ToString();
+      const int before = graph_runs_();
+      answers.push_back(Drive(*model->runner, requests, {.chunk = 20}));
+      EXPECT_EQ(graph_runs_() > before, !eager);
+      EXPECT_EQ(Drive(*model->runner, {requests[3]}, {})[0], answers[0][3])
+          << "alone";
+    }
+    EXPECT_EQ(answers[0], answers[1]) << folder;
   }
-  EXPECT_EQ(answers[0], answers[1]);
 }
 
 TEST_F(StepGraphsTest, AFailedCaptureIsNoFailedStep) {

@@ -40,7 +40,7 @@ struct Filled {
 constexpr int32_t kHeads = 32, kKvHeads = 8, kBlocks = 528;
 
 Filled Fill(const std::vector<Sequence>& sequences, int32_t window,
-            bool kv_f32 = false) {
+            bool kv_f32 = false, bool chunked = false) {
   StepLimits limits = {.max_seqs = static_cast<int32_t>(sequences.size()),
                        .max_samples = 1};
   for (const Sequence& sequence : sequences) {
@@ -64,7 +64,7 @@ Filled Fill(const std::vector<Sequence>& sequences, int32_t window,
     batch.prompt_rows()[s] = sequence.prompt_rows;
   }
   Filled filled = {StepMessage(shape, limits, kv_f32, kBlocks, false), {}};
-  filled.message.AddWindow(window);
+  filled.message.AddWindow(window, chunked);
   filled.words.resize(static_cast<size_t>(filled.message.most_bytes() / 4));
   filled.message.Fill(batch, {}, filled.words.data());
   EXPECT_LE(filled.message.bytes(), filled.message.most_bytes());
@@ -106,7 +106,9 @@ Filled Fill(const std::vector<Sequence>& sequences, int32_t window,
           !kv_f32 && row < batch.q_start()[s] + batch.prompt_rows()[s];
       const int32_t keys = prompt ? cuda::kPromptSplitKeys : cuda::kSplitKeys;
       const int32_t own = batch.positions()[static_cast<size_t>(row)];
-      const int32_t from = window == 0 ? 0 : std::max(0, own - window + 1);
+      const int32_t from = window == 0 ? 0
+                           : chunked   ? own / window * window
+                                       : std::max(0, own - window + 1);
       for (int32_t split = from / keys; split <= own / keys; ++split) {
         EXPECT_EQ((got[{row, split}]), 1) << row << " " << split;
       }
@@ -129,15 +131,29 @@ TEST(StepMessage, LongContextsOccupyTheDeviceWhateverTheBatch) {
 }
 
 TEST(StepMessage, EveryRowGetsEverySplitOnce) {
-  for (const int32_t window : {0, 1000}) {
+  for (const auto& [window, chunked] :
+       {std::pair{0, false}, {1000, false}, {1000, true}}) {
     for (const bool kv_f32 : {false, true}) {
-      Fill({{1, 1, 0}}, window, kv_f32);
-      Fill({{256, 1, 0}, {257, 1, 0}, {300, 300, 300}}, window, kv_f32);
+      Fill({{1, 1, 0}}, window, kv_f32, chunked);
+      Fill({{256, 1, 0}, {257, 1, 0}, {300, 300, 300}}, window, kv_f32,
+           chunked);
       // A prompt behind a cached prefix, draft tokens, a preempted sequence
       // whose rows are of both kinds.
-      Fill({{20000, 20, 20}, {5000, 6, 0}, {900, 900, 700}}, window, kv_f32);
+      Fill({{20000, 20, 20}, {5000, 6, 0}, {2900, 2900, 2700}}, window, kv_f32,
+           chunked);
     }
   }
+}
+
+TEST(StepMessage, WindowsAndChunksOfOneSizeAreApart) {
+  BackendShape shape;
+  shape.heads = shape.kv_heads = 1;
+  shape.head_dim = 16;
+  StepMessage message(shape, {.max_tokens = 1, .max_seqs = 1}, false, 1, false);
+  EXPECT_EQ(message.AddWindow(100), 0u);
+  EXPECT_EQ(message.AddWindow(100, true), 1u);
+  EXPECT_EQ(message.AddWindow(100), 0u);
+  EXPECT_EQ(message.AddWindow(100, true), 1u);
 }
 
 TEST(StepMessage, FewRowsOfAPromptBehindManyKeysAreSplit) {

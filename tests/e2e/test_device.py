@@ -49,11 +49,12 @@ def test_auto_falls_back_to_the_cpu_and_says_why():
         assert "there is no CUDA module" in line
 
 
-# Tiny models in BF16, one a mixture of experts; rounded to Q8_0 where their
-# rows are whole blocks.
+# Tiny models in BF16 or F16, two of them mixtures of experts, one with attention in
+# chunks; rounded to Q8_0 where their rows are whole blocks.
 @pytest.fixture(params=[("llama", "auto", "none"), ("llama", "auto", "q8_0"),
                         ("llama", "f32", "none"), ("mixtral", "auto", "q8_0"),
-                        ("mixtral", "int8", "q8_0")], ids="-".join)
+                        ("mixtral", "int8", "q8_0"),
+                        ("llama4", "auto", "none")], ids="-".join)
 def emulated(request):
     if not MODULE.exists():
         pytest.skip("built without the emulated module")

@@ -46,7 +46,7 @@ int64_t CudaStepBytes(const BackendShape& shape, const StepLimits& limits) {
   const int64_t of_partial =
       int64_t{shape.heads} * (int64_t{shape.head_dim} + 2);
   const int64_t uses = int64_t{256} * std::max(shape.experts_used, 1);
-  const int64_t of_use = shape.experts_used == 0 ? 0 : 4 * widest;
+  const int64_t of_use = shape.experts_used == 0 ? 0 : 5 * widest;
   return 4 * (rows * of_row + limits.max_samples * of_sample +
               StepMessage::kMostPartials * of_partial + uses * of_use);
 }

@@ -285,7 +285,7 @@ class CudaBackend final : public Backend {
   RowsOnDevice x_, x_kept_, normed_, qkv_, attn_, attn_kept_, gate_up_, ffn_,
       branch_, logits_;
   // Of kExpertRows rows, and of their uses.
-  RowsOnDevice router_logits_, use_gate_up_, use_ffn_, use_out_;
+  RowsOnDevice router_logits_, use_in_, use_gate_up_, use_ffn_, use_out_;
   RowsOnDevice shared_gate_up_, shared_ffn_, shared_out_;
   CudaBuffer chosen_, use_weights_, use_order_, use_tiles_;
   // On the host, for transfers.

@@ -22,7 +22,6 @@ int32_t TileRows(int32_t rows) { return rows == 1 ? 1 : rows <= 4 ? 4 : 8; }
 
 void CudaBackend::CheckExperts(const ExpertsOptions& experts,
                                int32_t competing) {
-  if (experts.sigmoid_inputs) unsupported_ = "experts with weighted inputs";
   if (experts.used > cuda::kMostExpertsUsed || competing > cuda::kMostExperts) {
     unsupported_ = "more than " + std::to_string(cuda::kMostExperts) +
                    " experts, or " + std::to_string(cuda::kMostExpertsUsed) +
@@ -128,6 +127,10 @@ Status CudaBackend::BindExperts() {
   RETURN_IF_ERROR(AllocateRows(use_gate_up_, uses, 2 * ffn));
   RETURN_IF_ERROR(AllocateRows(use_ffn_, uses, ffn));
   RETURN_IF_ERROR(AllocateRows(use_out_, uses, hidden));
+  const bool weighs = std::ranges::any_of(experts_, [](const auto& experts) {
+    return experts->options.sigmoid_inputs;
+  });
+  if (weighs) RETURN_IF_ERROR(AllocateRows(use_in_, uses, hidden));
   if (shared_ffn > 0) {
     RETURN_IF_ERROR(AllocateRows(shared_gate_up_, kExpertRows, 2 * shared_ffn));
     RETURN_IF_ERROR(AllocateRows(shared_ffn_, kExpertRows, shared_ffn));
@@ -156,8 +159,9 @@ int CudaBackend::MultiplyUses(const Experts& experts, int32_t matrix,
       InputOf(linear, linear.parts[part].format, false);
   const int64_t inputs = CudaInputs(linear.inputs());
   const int32_t used = experts.options.used;
+  const bool row_a_use = down || experts.options.sigmoid_inputs;
   if (makes) {
-    const int32_t read = down ? rows * used : rows;
+    const int32_t read = row_a_use ? rows * used : rows;
     const int error = MakeInput({.count = read}, x, inputs, input,
                                 input == cuda::InputFormat::kF32);
     if (error != 0) return error;
@@ -181,7 +185,7 @@ int CudaBackend::MultiplyUses(const Experts& experts, int32_t matrix,
        .order = use_order_.as<int32_t>(),
        .matrices =
            experts.matrices.as<const std::byte*>() + matrix * experts.competing,
-       .uses_of_row = down ? 1 : used});
+       .uses_of_row = row_a_use ? 1 : used});
 }
 
 int CudaBackend::RunSharedExpert(const Experts& experts, const RowsAt& normed,
@@ -226,6 +230,7 @@ int CudaBackend::RunExperts(const Experts& experts, const RowsAt& normed,
                                       .experts = experts.competing,
                                       .used = options.used,
                                       .normalise = options.normalise,
+                                      .sigmoid = options.sigmoid_inputs,
                                       .chosen = chosen_.as<int32_t>(),
                                       .weights = use_weights_.as<float>()});
   if (error != 0) return error;
@@ -246,10 +251,23 @@ int CudaBackend::RunExperts(const Experts& experts, const RowsAt& normed,
   const auto input_of = [&](size_t part) {
     return InputOf(gate_up, gate_up.parts[part].format, false);
   };
+  RowsAt in = normed;
+  if (options.sigmoid_inputs) {
+    in = use_in_.From(0);
+    error =
+        module_.gather_rows(stream, {.from = normed.data,
+                                     .repeats = options.used,
+                                     .weights = use_weights_.as<float>(),
+                                     .num_rows = uses,
+                                     .width = static_cast<int32_t>(in.pitch),
+                                     .pitch = in.pitch,
+                                     .to = in.data});
+    if (error != 0) return error;
+  }
   const RowsAt between = use_gate_up_.From(0);
-  error = MultiplyUses(experts, 0, {.rows = normed}, rows, between, true);
+  error = MultiplyUses(experts, 0, {.rows = in}, rows, between, true);
   if (error != 0) return error;
-  error = MultiplyUses(experts, 1, {.rows = normed}, rows, between,
+  error = MultiplyUses(experts, 1, {.rows = in}, rows, between,
                        input_of(0) != input_of(1));
   if (error != 0) return error;
   Input activated = {.rows = use_ffn_.From(0),
@@ -262,10 +280,12 @@ int CudaBackend::RunExperts(const Experts& experts, const RowsAt& normed,
     error = RunSharedExpert(experts, normed, rows);
   }
   if (error != 0) return error;
+  const float* weights =
+      options.sigmoid_inputs ? nullptr : use_weights_.as<float>();
   return module_.combine_experts(
       stream, {.y = use_out_.data(),
                .pitch = use_out_.pitch,
-               .weights = use_weights_.as<float>(),
+               .weights = weights,
                .used = options.used,
                .bias = constant(experts.down_bias),
                .chosen = chosen_.as<int32_t>(),

@@ -278,11 +278,12 @@ int CudaBackend::RopeRows(const Step& step, int32_t layer,
        .q_norm = constant(q_norm),
        .k_norm = constant(k_norm),
        .eps = shape().norm_eps,
-       .q_scale = options.q_scale});
+       .q_scale = options.q_scale,
+       .temper_length = options.q_temperature.length,
+       .temper_scale = options.q_temperature.scale});
 }
 
 void CudaBackend::DoRopeWriteKv(int32_t layer, const RopeOptions& options) {
-  if (options.q_temperature.length > 0) unsupported_ = "tempered queries";
   const int64_t frequencies =
       options.rope < 0 ? -1 : frequencies_[static_cast<size_t>(options.rope)];
   const NormAt q = AddNorm({.weight = options.q_norm});
@@ -294,8 +295,7 @@ void CudaBackend::DoRopeWriteKv(int32_t layer, const RopeOptions& options) {
 
 void CudaBackend::DoAttend(int32_t layer, const AttendOptions& options) {
   const int64_t sinks = options.sinks.empty() ? -1 : AddConstant(options.sinks);
-  if (options.chunked) unsupported_ = "attention in chunks";
-  const size_t index = message_.AddWindow(options.window);
+  const size_t index = message_.AddWindow(options.window, options.chunked);
   Record([=, this](const Step& step) {
     const StepMessage::Work& work = message_.work(index);
     return module_.attend(
@@ -317,6 +317,7 @@ void CudaBackend::DoAttend(int32_t layer, const AttendOptions& options) {
                                                               work.merges),
          .num_merges = work.num_merges,
          .window = options.window,
+         .chunked = options.chunked,
          .softcap = options.softcap,
          .sinks = constant(sinks),
          .partial_max = partial_max_.as<float>(),

@@ -29,6 +29,12 @@ int32_t PagesOf(const StepBatch& batch, int32_t seq) {
   return (keys + kPageTokens - 1) / kPageTokens;
 }
 
+int32_t FirstKey(const StepMessage::Work& work, int32_t position) {
+  if (work.window == 0) return 0;
+  if (work.chunked) return position / work.window * work.window;
+  return std::max(0, position - work.window + 1);
+}
+
 template <typename T>
 std::span<const int32_t> Words(const std::vector<T>& values) {
   return {reinterpret_cast<const int32_t*>(values.data()),
@@ -48,10 +54,12 @@ StepMessage::StepMessage(const BackendShape& shape, const StepLimits& limits,
       pads_(pads),
       page_at_(static_cast<size_t>(limits.max_seqs)) {}
 
-size_t StepMessage::AddWindow(int32_t window) {
-  const auto found = std::ranges::find(works_, window, &Work::window);
+size_t StepMessage::AddWindow(int32_t window, bool chunked) {
+  const auto found = std::ranges::find_if(works_, [&](const Work& work) {
+    return work.window == window && work.chunked == chunked;
+  });
   if (found == works_.end()) {
-    works_.push_back({.window = window});
+    works_.push_back({.window = window, .chunked = chunked});
     return works_.size() - 1;
   }
   return static_cast<size_t>(found - works_.begin());
@@ -171,7 +179,7 @@ void StepMessage::PutRowsByRole(const StepBatch& batch) {
   for (int32_t row = batch.num_tokens; row < num_rows; ++row) out_[at_++] = row;
 }
 
-void StepMessage::FindTiles(const StepBatch& batch, int32_t window,
+void StepMessage::FindTiles(const StepBatch& batch, const Work& work,
                             bool prompts) {
   tiles_.clear();
   const int32_t rows = cuda::RowsOfItem(
@@ -186,10 +194,7 @@ void StepMessage::FindTiles(const StepBatch& batch, int32_t window,
     for (int32_t row = begin; row < end; row += rows) {
       const int32_t count = std::min(rows, end - row);
       const int32_t first_key =
-          window == 0
-              ? 0
-              : std::max(0, batch.positions()[static_cast<size_t>(row)] -
-                                window + 1);
+          FirstKey(work, batch.positions()[static_cast<size_t>(row)]);
       const int32_t last_key =
           batch.positions()[static_cast<size_t>(row + count - 1)];
       const int32_t first = first_key / keys;
@@ -231,7 +236,7 @@ void StepMessage::PutWork(const StepBatch& batch, Work& work) {
   // Completions: as many splits an item as make two items or less for each
   // block that the device has at a time. Not measured.
   items_.clear();
-  FindTiles(batch, work.window, false);
+  FindTiles(batch, work, false);
   int64_t splits = 0;
   for (const Tile& tile : tiles_) splits += tile.num_splits;
   const int64_t wanted = 2 * int64_t{blocks_};
@@ -247,7 +252,7 @@ void StepMessage::PutWork(const StepBatch& batch, Work& work) {
 
   // Prompts: whole, unless their tiles leave the device idle.
   items_.clear();
-  if (!kv_f32_) FindTiles(batch, work.window, true);
+  if (!kv_f32_) FindTiles(batch, work, true);
   const auto blocks = static_cast<int64_t>(tiles_.size()) * kv_heads_;
   constexpr int32_t kWhole = std::numeric_limits<int32_t>::max();
   if (!kv_f32_) CutTiles(2 * blocks < blocks_ ? 1 : kWhole, partials);

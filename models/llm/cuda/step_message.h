@@ -30,6 +30,7 @@ class StepMessage {
   // Where the parts of a message are, in int32.
   struct Work {  // of one window
     int32_t window = 0;
+    bool chunked = false;
     int64_t items = 0;
     int32_t num_items = 0;
     int64_t prompt_items = 0;  // rows of prompts, unless pages are f32
@@ -47,9 +48,9 @@ class StepMessage {
   StepMessage(const BackendShape& shape, const StepLimits& limits, bool kv_f32,
               int32_t blocks, bool pads);
 
-  // Layers that attend through this window have the work of the index returned.
-  // Before the first Fill.
-  size_t AddWindow(int32_t window);
+  // Layers that attend through this window, or in chunks of so many positions,
+  // have the work of the index returned. Before the first Fill.
+  size_t AddWindow(int32_t window, bool chunked = false);
   // Of any message.
   int64_t most_bytes() const;
 
@@ -98,7 +99,7 @@ class StepMessage {
   };
   void PutWork(const StepBatch& batch, Work& work);
   // Those of prompts, or the others.
-  void FindTiles(const StepBatch& batch, int32_t window, bool prompts);
+  void FindTiles(const StepBatch& batch, const Work& work, bool prompts);
   // Items of the tiles, each of `splits` splits at most, as long as partial
   // results have a place; and the joining of these.
   void CutTiles(int32_t splits, int32_t& partials);
