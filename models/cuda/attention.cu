@@ -93,14 +93,15 @@ __global__ void __launch_bounds__(kWarps * 32) MergeKernel(AttendArgs args) {
 }  // namespace
 
 int Attend(Stream stream, const AttendArgs& args) {
+  const bool f32 = args.kv.format == KvFormat::kF32;
   if (args.kv.head_dim > kMostHeadDim || args.kv.head_dim % 2 != 0 ||
-      (args.kv.f32 && args.num_prompt_items > 0)) {
+      (f32 && args.num_prompt_items > 0)) {
     return kInvalidValue;
   }
   int fault = 0;
   if (args.num_prompt_items > 0) fault = AttendPrompts(stream, args);
   if (fault == 0 && args.num_items > 0) {
-    fault = args.kv.f32 ? AttendF32(stream, args) : AttendRows(stream, args);
+    fault = f32 ? AttendF32(stream, args) : AttendRows(stream, args);
   }
   if (fault != 0 || args.num_merges == 0) return fault;
   const int units = args.heads * ((args.kv.head_dim + kDims - 1) / kDims);

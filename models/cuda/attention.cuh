@@ -10,7 +10,6 @@
 // left. So how a step's work is cut does not show in a row's bits.
 #pragma once
 
-#include "models/cuda/async_copy.cuh"
 #include "models/cuda/device_code.cuh"
 #include "models/cuda/kernels.h"
 
@@ -92,68 +91,21 @@ __device__ __forceinline__ Seen SeenBy(const AttendArgs& args,
   return {FirstSeen(args, first), last, FirstSeen(args, last), first};
 }
 
-// Of one layer and kv head, in values: key 0 of a page; values are `to_values`
-// behind.
+// Of one layer and kv head, in bytes: where key 0 of a page is; values are
+// `to_values` behind, and each one's d, if they are int8, `to_scales` behind
+// its key 0.
 struct HeadAt {
-  int64_t page_values;
+  int64_t page_bytes;
   int64_t keys;
   int64_t to_values;
-  __device__ int64_t Page(int page) const { return page * page_values + keys; }
+  int64_t to_scales;
+  __device__ int64_t Page(int page) const { return page * page_bytes + keys; }
 };
 __device__ __forceinline__ HeadAt HeadOf(const AttendArgs& args, int kv_head) {
-  const int64_t of_head = int64_t{kPageRows} * args.kv.head_dim;
+  const int64_t of_head = args.kv.head_bytes;
   const int64_t half_layer = args.kv.kv_heads * of_head;
-  return {args.kv.page_values, 2 * args.layer * half_layer + kv_head * of_head,
-          half_layer};
-}
-
-// Starts the copying of kKeys rows of the cache in f16 to shared memory by
-// kThreads threads, of which this is number `thread`: those of positions from
-// `position` on, which begin at `from`. Those that no row sees become zeros: 0
-// times what stands there may be NaN. kUnits: 16 bytes, in a row of head_dim
-// rounded up; one more stands behind it, so that the eight rows of a matrix are
-// in different banks.
-template <int kKeys, int kUnits, int kThreads>
-__device__ __forceinline__ void CopyRows(const std::byte* from, int dim,
-                                         int position, const Seen& seen,
-                                         int thread,
-                                         uint4 (&rows)[kKeys][kUnits + 1]) {
-  const auto there = [&](int key) {
-    return position + key <= seen.last && position + key >= seen.first;
-  };
-  if (dim == 8 * kUnits) {
-    // Threads that share a row.
-    constexpr int kShare = kUnits % 8 == 0 ? 8 : 4;
-    constexpr int kStep = kThreads / kShare;
-    static_assert(kUnits % kShare == 0 && kKeys % kStep == 0);
-    const int first_key = thread / kShare;
-    uint4* to = &rows[first_key][thread % kShare];
-    from += 16 * (first_key * kUnits + thread % kShare);
-    MILLRACE_UNROLL
-    for (int key = 0; key < kKeys; key += kStep) {
-      MILLRACE_UNROLL
-      for (int unit = 0; unit < kUnits; unit += kShare) {
-        CopyAsync<16>(to + key * (kUnits + 1) + unit,
-                      from + 16 * (key * kUnits + unit),
-                      there(first_key + key));
-      }
-    }
-  } else if (dim % 8 == 0) {
-    const int units = dim / 8;
-    MILLRACE_NO_UNROLL
-    for (int i = thread; i < kKeys * units; i += kThreads) {
-      const int key = i / units;
-      CopyAsync<16>(&rows[key][i % units], from + 16 * i, there(key));
-    }
-  } else {
-    const int words = dim / 2;
-    MILLRACE_NO_UNROLL
-    for (int i = thread; i < kKeys * words; i += kThreads) {
-      const int key = i / words;
-      CopyAsync<4>(reinterpret_cast<uint32_t*>(rows[key]) + i % words,
-                   from + 4 * i, there(key));
-    }
-  }
+  return {args.kv.page_bytes, 2 * args.layer * half_layer + kv_head * of_head,
+          half_layer, int64_t{kPageRows} * args.kv.row_bytes};
 }
 
 // 2 to the x, within 2 ulp; 0 below 2^-126.
@@ -171,29 +123,6 @@ __device__ __forceinline__ float Exp2(float x) {
 __device__ __forceinline__ float CappedLog2(float score, float softcap) {
   const float cap = softcap * kLog2E;
   return cap * tanhf(score / cap);
-}
-
-// A warp writes pair's query as f16 times a power of two, so that the greatest
-// magnitude is in [2^13, 2^14), zeros behind it up to `width`, and returns what
-// undoes the power. Out of reach of that: 0 in f16, or infinite, which it
-// stays.
-__device__ __forceinline__ float RoundQuery(const float* q, int dim, int width,
-                                            uint16_t* out) {
-  const int lane = static_cast<int>(threadIdx.x) % 32;
-  float greatest = 0;
-  for (int d = lane; d < dim; d += 32) greatest = fmaxf(greatest, fabsf(q[d]));
-  greatest = WarpMax(greatest);
-  float scale = 1;
-  float inverse = 1;
-  const int exponent = static_cast<int>(BitsOfFloat(greatest) >> 23);
-  if (exponent > 40 && exponent < 255) {
-    scale = FloatOfBits(static_cast<uint32_t>(exponent - 13) << 23);
-    inverse = FloatOfBits(static_cast<uint32_t>(254 - exponent + 13) << 23);
-  }
-  for (int d = lane; d < width; d += 32) {
-    out[d] = d < dim ? ToHalf(q[d] * inverse) : uint16_t{0};
-  }
-  return scale;
 }
 
 // What the four warps of a block have of a split's four tiles, for the end of

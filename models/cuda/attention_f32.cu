@@ -41,7 +41,6 @@ __global__ void __launch_bounds__(kWarps * 32) F32Kernel(AttendArgs args) {
       PairsOf(args, item, kv_head, static_cast<int>(blockIdx.z), kPairs);
   const Seen seen = SeenBy(args, item);
   const HeadAt head = HeadOf(args, kv_head);
-  const auto* base = reinterpret_cast<const float*>(args.kv.base);
 
   for (int pair = warp; pair < kPairs; pair += kWarps) {
     const bool there = pair < pairs.count;
@@ -72,14 +71,16 @@ __global__ void __launch_bounds__(kWarps * 32) F32Kernel(AttendArgs args) {
     const int low = max(seen.first - first, 0);
     const int high = min(seen.last - first + 1, kPageRows);
     if (low < high) {
-      const int64_t page =
+      const std::byte* page =
+          args.kv.base +
           head.Page(args.pages[item.page_at + first / kPageRows]);
       float scores[kPageRows / kKeys];
       MILLRACE_UNROLL
       for (int n = 0; n < kPageRows / kKeys; ++n) {
         const int key = n * kKeys + lane / kKeyLanes;
         const bool there = key >= low && key < high;
-        const float* k = base + page + int64_t{key} * dim;
+        const auto* k =
+            reinterpret_cast<const float*>(page + key * args.kv.row_bytes);
         float2 loaded[kDim / 16];
         MILLRACE_UNROLL
         for (int i = 0; i < kDim / 16; ++i) {
@@ -126,7 +127,7 @@ __global__ void __launch_bounds__(kWarps * 32) F32Kernel(AttendArgs args) {
       }
       __syncwarp();
 
-      const float* v = base + page + head.to_values;
+      const auto* v = reinterpret_cast<const float*>(page + head.to_values);
       for (int begin = low; begin < high; begin += kAhead) {
         float2 loaded[kAhead][kOwn];
         MILLRACE_UNROLL

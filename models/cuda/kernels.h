@@ -206,16 +206,38 @@ struct CombineArgs {
   int64_t out_pitch = 0;
 };
 
-// Keys and values: [page][layer][K or V][kv head][64 tokens][head_dim], of f16
-// or f32.
+// Keys and values: [page][layer][K or V][kv head], of each [64
+// tokens][head_dim] of f16 or f32.
+//
+// kInt8: of each [64 tokens][row_bytes] int8 q, zeros behind head_dim of them,
+// then [64] f32 d; a value is d * q. The greatest magnitude of a token's key or
+// value of a head becomes 127. q and d are those of the engine on cores.
+enum class KvFormat : int32_t { kF16, kF32, kInt8 };
+inline constexpr int32_t kPageRows = 64;
 struct KvCache {
   std::byte* base = nullptr;
-  int64_t page_values = 0;  // of all layers
   int32_t kv_heads = 0;
   int32_t head_dim = 0;
-  bool f32 = false;
+  KvFormat format = KvFormat::kF16;
+  // As KvCacheOf finds them.
+  int32_t row_bytes = 0;   // of a token's key or value of a head
+  int32_t head_bytes = 0;  // of a page's keys or values of a head, d included
+  int64_t page_bytes = 0;  // of all layers
 };
-inline constexpr int32_t kPageRows = 64;
+inline KvCache KvCacheOf(KvFormat format, int32_t layers, int32_t kv_heads,
+                         int32_t head_dim, std::byte* base = nullptr) {
+  KvCache kv;
+  kv.base = base;
+  kv.kv_heads = kv_heads;
+  kv.head_dim = head_dim;
+  kv.format = format;
+  const bool int8 = format == KvFormat::kInt8;
+  kv.row_bytes = int8 ? (head_dim + 15) / 16 * 16
+                      : head_dim * (format == KvFormat::kF32 ? 4 : 2);
+  kv.head_bytes = kPageRows * (kv.row_bytes + (int8 ? 4 : 0));
+  kv.page_bytes = 2 * int64_t{layers} * kv_heads * kv.head_bytes;
+  return kv;
+}
 
 // Normalises each head of q and k if wanted, rotates both, scales q where it
 // stands, and stores k and v. Rows of qkv are q heads, k heads, v heads.
@@ -274,9 +296,11 @@ inline constexpr int32_t kMostHeadDim = 256;
 // (Dao et al. 2023), FlashAttention-2 (Dao 2023), over pages (Kwon et al.
 // 2023).
 //
-// With pages of f16 products are those of tensor cores: f16, sums in f32. Rows
-// in prompt_items go another way than those in items and have other bits, so a
-// row's role chooses. With pages of f32 all is f32, and all rows are in items.
+// With pages of f16 or int8 products are those of tensor cores: f16, sums in
+// f32; int8 are whole f16, and their d multiplies scores and weights in f32.
+// Rows in prompt_items go another way than those in items and have other bits,
+// so a row's role chooses. With pages of f32 all is f32, and all rows are in
+// items.
 struct AttendArgs {
   KvCache kv;
   int32_t layer = 0;
@@ -308,8 +332,8 @@ struct AttendArgs {
   int64_t out_pitch = 0;
 };
 // (Row, head) pairs that share a pass over the keys.
-inline int32_t PairsOfItem(bool f32, bool prompt, int32_t head_dim) {
-  if (!prompt) return f32 ? 8 : 16;
+inline int32_t PairsOfItem(KvFormat format, bool prompt, int32_t head_dim) {
+  if (!prompt) return format == KvFormat::kF32 ? 8 : 16;
   return head_dim <= 128 ? 128 : 64;
 }
 // Rows of one item at most: as many as have so many pairs. If it is one row,

@@ -9,10 +9,37 @@ namespace {
 
 constexpr int kWarps = 4;
 
-__device__ __forceinline__ void Store(const KvCache& kv, int64_t at,
+// A head as int8, by a warp. The greatest magnitude is finite, so that no d is
+// infinite: times a weight of 0 it would be NaN in rows that do not see it.
+__device__ __forceinline__ void StoreInt8(const KvCache& kv, const float* head,
+                                          std::byte* row, float* scale) {
+  constexpr float kMost = 3.402823466e38f;
+  const int lane = static_cast<int>(threadIdx.x) % 32;
+  float greatest = 0;
+  for (int i = lane; i < kv.head_dim; i += 32) {
+    greatest = fmaxf(greatest, fabsf(head[i]));
+  }
+  greatest = fminf(WarpMax(greatest), kMost);
+  const float d = greatest / 127.0f;
+  const bool zero = d < 0x1p-126f;
+  const float inverse = zero ? 0.0f : 1.0f / d;
+  for (int first = 4 * lane; first < kv.row_bytes; first += 4 * 32) {
+    uint32_t four = 0;
+    for (int i = 0; i < 4; ++i) {
+      const float x = first + i < kv.head_dim ? head[first + i] : 0.0f;
+      const float q = fminf(fmaxf(rintf(x * inverse), -127.0f), 127.0f);
+      four |= (static_cast<uint32_t>(static_cast<int>(q)) & 0xff) << 8 * i;
+    }
+    *reinterpret_cast<uint32_t*>(row + first) = four;
+  }
+  if (lane == 0) *scale = zero ? 0.0f : d;
+}
+
+// As value i of a key or value.
+__device__ __forceinline__ void Store(KvFormat format, std::byte* row, int i,
                                       float value) {
-  if (kv.f32) {
-    reinterpret_cast<float*>(kv.base)[at] = value;
+  if (format == KvFormat::kF32) {
+    reinterpret_cast<float*>(row)[i] = value;
   } else {
     // Finite: an infinite value times a weight of 0 would be NaN in rows that
     // do not see it. NaN stays NaN.
@@ -20,7 +47,7 @@ __device__ __forceinline__ void Store(const KvCache& kv, int64_t at,
     const float stored = value > kMost    ? kMost
                          : value < -kMost ? -kMost
                                           : value;
-    reinterpret_cast<uint16_t*>(kv.base)[at] = ToHalf(stored);
+    reinterpret_cast<uint16_t*>(row)[i] = ToHalf(stored);
   }
 }
 
@@ -39,16 +66,26 @@ __global__ void __launch_bounds__(kWarps * 32) RopeKernel(RopeArgs args) {
   const bool is_v = unit >= args.heads + kv_heads;
   const int64_t page = args.row_pages[row];
   if (!is_q && page < 0) return;
-  // Of k or v: where value 0 goes.
+  // Of k or v: where it goes.
+  const KvCache& kv = args.kv;
   const int kv_head = (unit - args.heads) % kv_heads;
-  const int64_t half_layer = int64_t{kv_heads} * kPageRows * dim;
-  const int64_t place =
-      is_q ? 0
-           : page * args.kv.page_values +
-                 (2 * int64_t{args.layer} + (is_v ? 1 : 0)) * half_layer +
-                 (int64_t{kv_head} * kPageRows + position % kPageRows) * dim;
+  std::byte* place = nullptr;
+  float* scale = nullptr;  // kInt8
+  if (!is_q) {
+    const int64_t heads_before =
+        (2 * int64_t{args.layer} + (is_v ? 1 : 0)) * kv_heads + kv_head;
+    place = kv.base + page * kv.page_bytes + heads_before * kv.head_bytes;
+    scale = reinterpret_cast<float*>(place + kPageRows * kv.row_bytes) +
+            position % kPageRows;
+    place += position % kPageRows * kv.row_bytes;
+  }
+  const bool int8 = kv.format == KvFormat::kInt8;
   if (is_v) {
-    for (int i = lane; i < dim; i += 32) Store(args.kv, place + i, head[i]);
+    if (int8) {
+      StoreInt8(kv, head, place, scale);
+      return;
+    }
+    for (int i = lane; i < dim; i += 32) Store(kv.format, place, i, head[i]);
     return;
   }
 
@@ -73,8 +110,10 @@ __global__ void __launch_bounds__(kWarps * 32) RopeKernel(RopeArgs args) {
   const auto put = [&](int i, float value) {
     if (is_q) {
       head[i] = value * q_scale;
+    } else if (int8) {
+      head[i] = value;  // rounded below
     } else {
-      Store(args.kv, place + i, value);
+      Store(kv.format, place, i, value);
     }
   };
   const int rotated = args.frequencies != nullptr ? args.rope_dims : 0;
@@ -91,6 +130,9 @@ __global__ void __launch_bounds__(kWarps * 32) RopeKernel(RopeArgs args) {
     put(b, x * s + y * c);
   }
   for (int i = rotated + lane; i < dim; i += 32) put(i, value_at(i));
+  if (is_q || !int8) return;
+  __syncwarp();  // what other lanes have rotated
+  StoreInt8(kv, head, place, scale);
 }
 
 }  // namespace

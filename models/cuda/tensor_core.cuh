@@ -66,6 +66,21 @@ __device__ __forceinline__ void LoadFragments(const void* row,
 #endif
 }
 
+// Two f16 less two others, each exact or rounded to the nearest.
+__device__ __forceinline__ uint32_t SubtractHalves(uint32_t a, uint32_t b) {
+#if defined(__CUDA_ARCH__)
+  const __half2 both = __hsub2(*reinterpret_cast<const __half2*>(&a),
+                               *reinterpret_cast<const __half2*>(&b));
+  return *reinterpret_cast<const uint32_t*>(&both);
+#else
+  const auto less = [](uint32_t x, uint32_t y) {
+    return uint32_t{ToHalf(FromHalf(static_cast<uint16_t>(x)) -
+                           FromHalf(static_cast<uint16_t>(y)))};
+  };
+  return less(a, b) | less(a >> 16, b >> 16) << 16;
+#endif
+}
+
 // Two f16, the first in the lower half.
 __device__ __forceinline__ uint32_t HalfPair(float low, float high) {
 #if defined(__CUDA_ARCH__)

@@ -23,7 +23,7 @@ struct Shape {
   int32_t heads;
   int32_t kv_heads;
   int32_t head_dim;
-  bool f32;
+  KvFormat format;
   int32_t window = 0;
   float softcap = 0;
   // Queries are so much larger, keys so much smaller: a power of two.
@@ -52,11 +52,11 @@ class Problem {
         width_(int64_t{shape.heads} * shape.head_dim),
         rows_(rows),
         first_(length - rows),
-        cache_({shape.kv_heads, shape.head_dim, shape.f32, shape.q_scale},
+        cache_({shape.kv_heads, shape.head_dim, shape.format, shape.q_scale},
                length, FirstSeen(first_)),
         q_(Random(static_cast<size_t>(rows * width_), 3)) {
     for (float& value : q_) {
-      if (!shape.f32) {
+      if (shape.format != KvFormat::kF32) {
         value = models::HalfToFloat(models::FloatToHalf(value));
       }
       value *= shape.q_scale;
@@ -163,11 +163,12 @@ class Problem {
         }
         double sum = shape_.sinks ? std::exp(SinkOf(head) - most) : 0;
         for (double& score : scores) sum += score = std::exp(score - most);
-        const double ulp = shape_.f32 ? 0x1p-24 : 0x1p-23;
+        const bool f32 = shape_.format == KvFormat::kF32;
+        const double ulp = f32 ? 0x1p-24 : 0x1p-23;
         const double keys = own - from + 1;
         const double bound = 2 * (dim + 8) * magnitude * ulp +
                              (keys + 32) * ulp +
-                             (shape_.f32 ? 0 : 2 * (0x1p-11 + keys * 0x1p-25));
+                             (f32 ? 0 : 2 * (0x1p-11 + keys * 0x1p-25));
         for (int32_t d = 0; d < dim; ++d) {
           double want = 0;
           for (int32_t key = from; key <= own; ++key) {
@@ -201,7 +202,7 @@ class EveryShape : public testing::TestWithParam<Shape> {
  protected:
   int32_t MostRows(bool prompts) const {
     const Shape& shape = GetParam();
-    return RowsOfItem(PairsOfItem(shape.f32, prompts, shape.head_dim),
+    return RowsOfItem(PairsOfItem(shape.format, prompts, shape.head_dim),
                       shape.heads, shape.kv_heads);
   }
 };
@@ -235,27 +236,38 @@ TEST_P(EveryShapeOfPrompts, HaveTheSameBitsHoweverCut) {
   }
 }
 
-constexpr Shape kF32Shapes[] = {{3, 1, 16, true},
-                                {2, 2, 128, true},
-                                {12, 1, 6, true},
-                                {1, 1, 256, true},
-                                {4, 2, 16, true, 70},
-                                {6, 2, 16, true, 0, 0, 1, true},
-                                {4, 2, 16, true, 99, 0, 1, false, true}};
-constexpr Shape kF16Shapes[] = {{4, 2, 10, false},
-                                {9, 3, 64, false},
-                                {2, 1, 96, false},
-                                {2, 2, 128, false},
-                                {8, 1, 128, false},
-                                {1, 1, 256, false},
-                                {20, 1, 80, false},
-                                {4, 1, 16, false, 300, 2},
-                                {2, 1, 72, false, 70},
-                                {2, 1, 64, false, 0, 0, 0x1p17f},
-                                {6, 2, 64, false, 90, 0, 1, true},
-                                {3, 1, 128, false, 0, 0, 1, true},
-                                {4, 2, 64, false, 99, 0, 1, false, true},
-                                {2, 2, 16, false, 24, 0, 1, false, true}};
+using enum KvFormat;
+constexpr Shape kF32Shapes[] = {{3, 1, 16, kF32},
+                                {2, 2, 128, kF32},
+                                {12, 1, 6, kF32},
+                                {1, 1, 256, kF32},
+                                {4, 2, 16, kF32, 70},
+                                {6, 2, 16, kF32, 0, 0, 1, true},
+                                {4, 2, 16, kF32, 99, 0, 1, false, true}};
+constexpr Shape kF16Shapes[] = {{4, 2, 10, kF16},
+                                {9, 3, 64, kF16},
+                                {2, 1, 96, kF16},
+                                {2, 2, 128, kF16},
+                                {8, 1, 128, kF16},
+                                {1, 1, 256, kF16},
+                                {20, 1, 80, kF16},
+                                {4, 1, 16, kF16, 300, 2},
+                                {2, 1, 72, kF16, 70},
+                                {2, 1, 64, kF16, 0, 0, 0x1p17f},
+                                {6, 2, 64, kF16, 90, 0, 1, true},
+                                {3, 1, 128, kF16, 0, 0, 1, true},
+                                {4, 2, 64, kF16, 99, 0, 1, false, true},
+                                {2, 2, 16, kF16, 24, 0, 1, false, true}};
+constexpr Shape kInt8Shapes[] = {{4, 2, 10, kInt8},
+                                 {9, 3, 64, kInt8},
+                                 {2, 1, 96, kInt8},
+                                 {8, 1, 128, kInt8},
+                                 {1, 1, 256, kInt8},
+                                 {20, 1, 80, kInt8},
+                                 {4, 1, 16, kInt8, 300, 2},
+                                 {2, 1, 64, kInt8, 0, 0, 0x1p17f},
+                                 {6, 2, 64, kInt8, 90, 0, 1, true},
+                                 {4, 2, 128, kInt8, 99, 0, 1, false, true}};
 std::string Name(const testing::TestParamInfo<Shape>& test) {
   return "shape" + std::to_string(test.index);
 }
@@ -263,12 +275,17 @@ INSTANTIATE_TEST_SUITE_P(F32, EveryShape, testing::ValuesIn(kF32Shapes), Name);
 INSTANTIATE_TEST_SUITE_P(F16, EveryShape, testing::ValuesIn(kF16Shapes), Name);
 INSTANTIATE_TEST_SUITE_P(F16, EveryShapeOfPrompts,
                          testing::ValuesIn(kF16Shapes), Name);
+INSTANTIATE_TEST_SUITE_P(Int8, EveryShape, testing::ValuesIn(kInt8Shapes),
+                         Name);
+INSTANTIATE_TEST_SUITE_P(Int8, EveryShapeOfPrompts,
+                         testing::ValuesIn(kInt8Shapes), Name);
 
 // Longer than a split of prompts, or than the partial results that a warp joins
 // at a time.
 TEST(Attention, LongPromptsAndRowsAreJoined) {
-  for (const int32_t window : {0, 4000}) {
-    Problem problem({1, 1, 16, false, window}, 2 * kPromptSplitKeys + 100, 3);
+  for (const auto& [format, window] :
+       {std::pair{kF16, 0}, {kF16, 4000}, {kInt8, 0}}) {
+    Problem problem({1, 1, 16, format, window}, 2 * kPromptSplitKeys + 100, 3);
     const std::vector<float> prompts = problem.Run(true, {3, 0});
     problem.Check(prompts, 2);
     EXPECT_EQ(problem.Run(true, {3, 1}), prompts);
@@ -285,7 +302,7 @@ TEST(Attention, RefusesWhatNoKernelTakes) {
   EXPECT_NE(Attend(nullptr, args), 0);
   args.kv.head_dim = 7;
   EXPECT_NE(Attend(nullptr, args), 0);
-  args.kv = {.kv_heads = 1, .head_dim = 64, .f32 = true};
+  args.kv = KvCacheOf(KvFormat::kF32, 1, 1, 64);
   args.num_prompt_items = 1;
   EXPECT_NE(Attend(nullptr, args), 0);
 }

@@ -3,6 +3,8 @@
 
 #include <cmath>
 
+#include "models/cpu/isa.h"
+#include "models/cpu/llm_kernels.h"
 #include "tests/cuda_emulation/kernel_inputs.h"
 #include "tests/cuda_emulation/kv_pages.h"
 
@@ -10,7 +12,7 @@ namespace millrace::cuda {
 namespace {
 
 TEST(Rope, WhatF16CannotHoldIsStoredAsItsGreatest) {
-  KvPages cache({1, 4, false}, 64);
+  KvPages cache({1, 4, KvFormat::kF16}, 64);
   DeviceArray<float> x(
       {0, 0, 0, 0, 1e6f, -1e6f, 3, INFINITY, 70000, -70000, 65504, 1});
   DeviceArray<int32_t> positions({5}), pages({cache.pages()[0]});
@@ -32,9 +34,100 @@ TEST(Rope, WhatF16CannotHoldIsStoredAsItsGreatest) {
   }
 }
 
+// Keys and values as they come, beside the engine on cores: its integers and
+// its d, to the bit.
+TEST(Rope, Int8IsThatOfTheEngineOnCores) {
+  const auto kernels = models::ChooseKernels("scalar");
+  ASSERT_TRUE(kernels.ok());
+  for (const int32_t dim : {16, 80, 256}) {
+    KvPages cache({2, dim, KvFormat::kInt8}, 100);
+    const std::vector<int32_t> positions = {99, 3, 64, 17, 18};
+    const int64_t pitch = 5 * dim;
+    auto x = Random(static_cast<size_t>(5 * pitch), 4);
+    for (int64_t i = 0; i < pitch; ++i) {
+      const auto u = static_cast<size_t>(i);
+      x[u] *= 3e30f;
+      x[static_cast<size_t>(pitch) + u] = 0;
+      x[static_cast<size_t>(2 * pitch) + u] *= 1e-38f;  // d is subnormal
+      x[static_cast<size_t>(3 * pitch) + u] *= i % 5 == 0 ? 200.0f : 0.5f;
+    }
+    std::vector<int32_t> pages;
+    for (const int32_t position : positions) {
+      pages.push_back(cache.pages()[static_cast<size_t>(position / kPageRows)]);
+    }
+    DeviceArray<float> qkv(x);
+    DeviceArray<int32_t> row_positions(positions), row_pages(pages);
+    ASSERT_EQ(RopeWriteKv(nullptr, {.kv = cache.View(),
+                                    .layer = 1,
+                                    .heads = 1,
+                                    .qkv = qkv.get(),
+                                    .pitch = pitch,
+                                    .rows = 5,
+                                    .row_positions = row_positions.get(),
+                                    .row_pages = row_pages.get()}),
+              0);
+    cache.Download();
+    for (size_t row = 0; row < positions.size(); ++row) {
+      const int32_t position = positions[row];
+      const int32_t in_page = position % kPageRows;
+      for (int32_t head = 0; head < 2; ++head) {
+        const float* k = x.data() + static_cast<int64_t>(row) * pitch +
+                         int64_t{1 + head} * dim;
+        const auto bytes = static_cast<size_t>(kPageRows * (dim + 4));
+        std::vector<std::byte> k_page(bytes), v_page(bytes);
+        (*kernels)->write_kv(k, k + 2 * dim, dim, in_page,
+                             models::KvFormat::kInt8, k_page.data(),
+                             v_page.data());
+        const auto d_of = [&](const std::vector<std::byte>& page) {
+          return reinterpret_cast<const float*>(page.data() +
+                                                kPageRows * dim)[in_page];
+        };
+        EXPECT_EQ(cache.ScaleAt(false, position, head), d_of(k_page));
+        EXPECT_EQ(cache.ScaleAt(true, position, head), d_of(v_page));
+        const auto keys = cache.IntegersAt(false, position, head);
+        const auto values = cache.IntegersAt(true, position, head);
+        for (int32_t d = 0; d < dim; ++d) {
+          const int32_t key_at =
+              (in_page / 16 * dim + d / 4 * 4) * 16 + in_page % 16 * 4 + d % 4;
+          ASSERT_EQ(keys[static_cast<size_t>(d)],
+                    reinterpret_cast<const int8_t*>(k_page.data())[key_at])
+              << "row " << row << " value " << d;
+          ASSERT_EQ(values[static_cast<size_t>(d)],
+                    reinterpret_cast<const int8_t*>(
+                        v_page.data())[in_page * dim + d]);
+        }
+      }
+    }
+  }
+}
+
+// No d is infinite or NaN, and nothing stands behind a row.
+TEST(Rope, Int8IsFiniteWhateverComes) {
+  KvPages cache({1, 6, KvFormat::kInt8}, 64);
+  DeviceArray<float> x({0, 0, 0, 0, 0, 0, INFINITY, -2, 1, 3, NAN, -1, 1, 2,
+                        -INFINITY, 4, NAN, 6});
+  DeviceArray<int32_t> positions({5}), pages({cache.pages()[0]});
+  ASSERT_EQ(RopeWriteKv(nullptr, {.kv = cache.View(),
+                                  .layer = 1,
+                                  .heads = 1,
+                                  .qkv = x.get(),
+                                  .pitch = 18,
+                                  .rows = 1,
+                                  .row_positions = positions.get(),
+                                  .row_pages = pages.get()}),
+            0);
+  cache.Download();
+  for (const bool value : {false, true}) {
+    EXPECT_TRUE(std::isfinite(cache.ScaleAt(value, 5, 0)));
+    const auto integers = cache.IntegersAt(value, 5, 0);
+    EXPECT_EQ(integers[value ? 2 : 0], value ? -127 : 127);
+    for (size_t i = 6; i < integers.size(); ++i) EXPECT_EQ(integers[i], 0);
+  }
+}
+
 // By how much scores of long texts are sharpened (Nakanishi 2025).
 TEST(Rope, TempersQueriesByTheirPosition) {
-  KvPages cache({1, 2, true}, 100);
+  KvPages cache({1, 2, KvFormat::kF32}, 100);
   const std::vector<int32_t> positions = {0, 14, 15, 31, 99};
   DeviceArray<float> x(std::vector<float>(5 * 8, 3));
   DeviceArray<int32_t> row_positions(positions);
@@ -64,9 +157,11 @@ TEST(Rope, TempersQueriesByTheirPosition) {
 
 TEST(Rope, NormalisesRotatesAndStores) {
   for (const bool interleaved : {false, true}) {
-    for (const bool norms : {false, true}) {
+    for (const KvFormat format :
+         {KvFormat::kF32, KvFormat::kF16, KvFormat::kInt8}) {
+      const bool norms = format != KvFormat::kF32;
       for (const int32_t rope_dims : {0, 6, 10}) {
-        KvPages cache({2, 10, !norms}, 130);
+        KvPages cache({2, 10, format}, 130);
         const int32_t d = 10, rows = 2;
         const int64_t pitch = 72;  // 7 heads and padding
         const auto qkv = Random(static_cast<size_t>(rows * pitch), 9);
@@ -124,12 +219,16 @@ TEST(Rope, NormalisesRotatesAndStores) {
             }
             for (int32_t i = 0; i < d; ++i) {
               const auto u = static_cast<size_t>(i);
-              // An angle of up to 129 radians is rounded by 2^-18; then, of k
-              // and v in f16, by 2^-11 of the value.
-              const double bound =
-                  8 * 0x1p-18 +
-                  (norms && head >= 3 ? 0x1p-11 * std::fabs(want[u]) : 0);
               const int32_t position = positions[static_cast<size_t>(row)];
+              // An angle of up to 129 radians is rounded by 2^-18; then, of k
+              // and v in f16, by 2^-11 of the value, and in int8 by half of d.
+              double bound = 8 * 0x1p-18;
+              if (head >= 3 && format == KvFormat::kF16) {
+                bound += 0x1p-11 * std::fabs(want[u]);
+              } else if (head >= 3 && format == KvFormat::kInt8) {
+                bound +=
+                    0.5001 * cache.ScaleAt(head >= 5, position, (head - 3) % 2);
+              }
               const double value =
                   head < 3
                       ? got[static_cast<size_t>(row * pitch + head * d + i)]

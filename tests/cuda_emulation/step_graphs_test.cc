@@ -171,7 +171,8 @@ StepBatch Decodes(const StepLimits& limits, std::span<const int32_t> positions,
 
 class StepMessageTest : public testing::Test {
  protected:
-  StepMessageTest() : message_(Shape(), limits_, false, 64, true) {
+  StepMessageTest()
+      : message_(Shape(), limits_, cuda::KvFormat::kF16, 64, true) {
     message_.AddWindow(0);
     out_.resize(static_cast<size_t>(message_.most_bytes()) / 4);
   }
@@ -265,7 +266,7 @@ TEST_F(StepMessageTest, OtherStepsAreNotPadded) {
   // Limits stay limits: 33 rows would be 40.
   EXPECT_FALSE(LayoutOf(Decodes(limits_, std::vector<int32_t>(33, 1))).empty());
   EXPECT_EQ(message_.num_rows, 39);
-  StepMessage eager(Shape(), limits_, false, 64, false);
+  StepMessage eager(Shape(), limits_, cuda::KvFormat::kF16, 64, false);
   eager.Fill(Decodes(limits_, positions), {}, out_.data());
   EXPECT_FALSE(eager.padded);
 }

@@ -40,7 +40,8 @@ struct Filled {
 constexpr int32_t kHeads = 32, kKvHeads = 8, kBlocks = 528;
 
 Filled Fill(const std::vector<Sequence>& sequences, int32_t window,
-            bool kv_f32 = false, bool chunked = false) {
+            cuda::KvFormat format = cuda::KvFormat::kF16,
+            bool chunked = false) {
   StepLimits limits = {.max_seqs = static_cast<int32_t>(sequences.size()),
                        .max_samples = 1};
   for (const Sequence& sequence : sequences) {
@@ -63,7 +64,7 @@ Filled Fill(const std::vector<Sequence>& sequences, int32_t window,
     batch.kv_len()[s] = sequence.length;
     batch.prompt_rows()[s] = sequence.prompt_rows;
   }
-  Filled filled = {StepMessage(shape, limits, kv_f32, kBlocks, false), {}};
+  Filled filled = {StepMessage(shape, limits, format, kBlocks, false), {}};
   filled.message.AddWindow(window, chunked);
   filled.words.resize(static_cast<size_t>(filled.message.most_bytes() / 4));
   filled.message.Fill(batch, {}, filled.words.data());
@@ -75,7 +76,7 @@ Filled Fill(const std::vector<Sequence>& sequences, int32_t window,
   for (const bool prompts : {false, true}) {
     for (const cuda::AttendItem& item : filled.items(prompts)) {
       EXPECT_LE(item.num_rows * (kHeads / kKvHeads),
-                cuda::PairsOfItem(kv_f32, prompts, 128));
+                cuda::PairsOfItem(format, prompts, 128));
       for (int32_t i = 0; i < item.num_rows; ++i) {
         for (int32_t n = 0; n < item.num_splits; ++n) {
           const std::pair<int32_t, int32_t> split = {item.first_row + i,
@@ -102,8 +103,8 @@ Filled Fill(const std::vector<Sequence>& sequences, int32_t window,
     const auto s = static_cast<size_t>(seq);
     for (int32_t row = batch.q_start()[s]; row < batch.q_start()[s + 1];
          ++row) {
-      const bool prompt =
-          !kv_f32 && row < batch.q_start()[s] + batch.prompt_rows()[s];
+      const bool prompt = format != cuda::KvFormat::kF32 &&
+                          row < batch.q_start()[s] + batch.prompt_rows()[s];
       const int32_t keys = prompt ? cuda::kPromptSplitKeys : cuda::kSplitKeys;
       const int32_t own = batch.positions()[static_cast<size_t>(row)];
       const int32_t from = window == 0 ? 0
@@ -133,13 +134,14 @@ TEST(StepMessage, LongContextsOccupyTheDeviceWhateverTheBatch) {
 TEST(StepMessage, EveryRowGetsEverySplitOnce) {
   for (const auto& [window, chunked] :
        {std::pair{0, false}, {1000, false}, {1000, true}}) {
-    for (const bool kv_f32 : {false, true}) {
-      Fill({{1, 1, 0}}, window, kv_f32, chunked);
-      Fill({{256, 1, 0}, {257, 1, 0}, {300, 300, 300}}, window, kv_f32,
+    for (const auto format :
+         {cuda::KvFormat::kF16, cuda::KvFormat::kF32, cuda::KvFormat::kInt8}) {
+      Fill({{1, 1, 0}}, window, format, chunked);
+      Fill({{256, 1, 0}, {257, 1, 0}, {300, 300, 300}}, window, format,
            chunked);
       // A prompt behind a cached prefix, draft tokens, a preempted sequence
       // whose rows are of both kinds.
-      Fill({{20000, 20, 20}, {5000, 6, 0}, {2900, 2900, 2700}}, window, kv_f32,
+      Fill({{20000, 20, 20}, {5000, 6, 0}, {2900, 2900, 2700}}, window, format,
            chunked);
     }
   }
@@ -149,7 +151,8 @@ TEST(StepMessage, WindowsAndChunksOfOneSizeAreApart) {
   BackendShape shape;
   shape.heads = shape.kv_heads = 1;
   shape.head_dim = 16;
-  StepMessage message(shape, {.max_tokens = 1, .max_seqs = 1}, false, 1, false);
+  StepMessage message(shape, {.max_tokens = 1, .max_seqs = 1},
+                      cuda::KvFormat::kF16, 1, false);
   EXPECT_EQ(message.AddWindow(100), 0u);
   EXPECT_EQ(message.AddWindow(100, true), 1u);
   EXPECT_EQ(message.AddWindow(100), 0u);

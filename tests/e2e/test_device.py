@@ -51,17 +51,20 @@ def test_auto_falls_back_to_the_cpu_and_says_why():
 
 # Tiny models in BF16 or F16, two of them mixtures of experts, one with attention in
 # chunks; rounded to Q8_0 where their rows are whole blocks.
-@pytest.fixture(params=[("llama", "auto", "none"), ("llama", "auto", "q8_0"),
-                        ("llama", "f32", "none"), ("mixtral", "auto", "q8_0"),
-                        ("mixtral", "int8", "q8_0"),
-                        ("llama4", "auto", "none")], ids="-".join)
+@pytest.fixture(params=[("llama", "auto", "none", "f16"),
+                        ("llama", "auto", "q8_0", "f16"),
+                        ("llama", "auto", "q8_0", "int8"),
+                        ("llama", "f32", "none", "f32"),
+                        ("mixtral", "auto", "q8_0", "f16"),
+                        ("mixtral", "int8", "q8_0", "f16"),
+                        ("llama4", "auto", "none", "f16")], ids="-".join)
 def emulated(request):
     if not MODULE.exists():
         pytest.skip("built without the emulated module")
-    model, compute, quantize = request.param
+    model, compute, quantize, kv = request.param
     with start(f"tiny={REPO}/tests/data/hf_{model}", "--device", "cuda:0",
                "--compute-dtype", compute, "--quantize", quantize,
-               env=EMULATED) as server:
+               "--kv-cache-dtype", kv, env=EMULATED) as server:
         yield server
 
 

@@ -33,7 +33,8 @@ StepAccount CudaBackend::Account(const StepBatch& batch) const {
       account.prompt_macs += macs * message_.num_prompt_rows;
     }
   }
-  const auto page_bytes = static_cast<double>(CudaPageBytes(shape(), kv_f32_));
+  const auto page_bytes =
+      static_cast<double>(CudaPageBytes(shape(), kv_format_));
   for (int32_t seq = 0; seq < batch.num_seqs; ++seq) {
     account.kv_bytes +=
         page_bytes / kPageTokens * batch.kv_len()[static_cast<size_t>(seq)];

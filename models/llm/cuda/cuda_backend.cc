@@ -28,9 +28,9 @@ constexpr int32_t kMostRows = 65535;
 
 }  // namespace
 
-int64_t CudaPageBytes(const BackendShape& shape, bool kv_f32) {
-  return 2 * int64_t{shape.layers} * shape.kv_heads * kPageTokens *
-         shape.head_dim * (kv_f32 ? 4 : 2);
+int64_t CudaPageBytes(const BackendShape& shape, cuda::KvFormat format) {
+  return cuda::KvCacheOf(format, shape.layers, shape.kv_heads, shape.head_dim)
+      .page_bytes;
 }
 
 int64_t CudaStepBytes(const BackendShape& shape, const StepLimits& limits) {
@@ -56,12 +56,12 @@ CudaBackend::CudaBackend(const CudaBackendOptions& options)
       limits_(options.limits),
       context_(options.context),
       module_(context_->module()),
-      kv_f32_(options.kv_f32),
+      kv_format_(options.kv_format),
       compute_(options.compute),
       threads_(options.threads),
       q_dim_(int64_t{shape().heads} * shape().head_dim),
       qkv_dim_(q_dim_ + 2 * int64_t{shape().kv_heads} * shape().head_dim),
-      message_(shape(), limits_, kv_f32_,
+      message_(shape(), limits_, kv_format_,
                kBlocksOfMultiprocessor * context_->device().multiprocessors,
                options.graphs),
       graphs_(*context_) {
@@ -281,7 +281,7 @@ Status CudaBackend::Bind(int32_t num_pages) {
   RETURN_IF_ERROR(context_->Upload(constants_on_device_.data(),
                                    constants_.data(), constant_bytes));
   ASSIGN_OR_RETURN(
-      pages_, context_->Allocate(num_pages * CudaPageBytes(shape(), kv_f32_),
+      pages_, context_->Allocate(num_pages * CudaPageBytes(shape(), kv_format_),
                                  "keys and values"));
   RETURN_IF_ERROR(AllocateRows(x_, rows, hidden));
   RETURN_IF_ERROR(AllocateRows(x_kept_, samples, hidden));

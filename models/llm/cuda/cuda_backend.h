@@ -1,7 +1,7 @@
 // Backend on a GPU: a recipe's phases become a list of kernel launches that one
 // stream runs in order. Weights keep the bits of their file's type, in the
-// layout that the kernels read; activations are f32, keys and values f16 or
-// f32.
+// layout that the kernels read; activations are f32, keys and values f16, int8
+// or f32.
 //
 // Until Bind all is on the host: weights are packed there, and the copy goes
 // once they are uploaded. Nothing here needs CUDA to compile: kernels are
@@ -39,14 +39,13 @@ struct CudaBackendOptions {
   BackendShape shape;
   StepLimits limits;
   std::shared_ptr<CudaContext> context;
-  bool kv_f32 = false;
+  cuda::KvFormat kv_format = cuda::KvFormat::kF16;
   CudaCompute compute = CudaCompute::kAuto;
   bool graphs = true;   // CUDA graphs of steps that draw in each row
   int32_t threads = 1;  // that pack weights
 };
 
-// Elements of a page: [layer][K or V][kv head][64 tokens][head_dim].
-int64_t CudaPageBytes(const BackendShape& shape, bool kv_f32);
+int64_t CudaPageBytes(const BackendShape& shape, cuda::KvFormat format);
 
 // Of a row that leaves: its logits, or the row itself.
 inline int64_t LogitsWidth(const BackendShape& shape) {
@@ -255,7 +254,7 @@ class CudaBackend final : public Backend {
   const StepLimits limits_;
   const std::shared_ptr<CudaContext> context_;
   const cuda::Module& module_;
-  const bool kv_f32_;
+  const cuda::KvFormat kv_format_;
   const CudaCompute compute_;
   const int32_t threads_;
   const int64_t q_dim_;

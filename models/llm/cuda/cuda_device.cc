@@ -46,13 +46,14 @@ StatusOr<std::unique_ptr<Device>> CudaDevice::Open(
   std::unique_ptr<CudaDevice> device(new CudaDevice);
   ASSIGN_OR_RETURN(device->kernels_, ChooseKernels(isa));
   const std::string& kv = settings.kv_cache_dtype;
-  if (kv != "f16" && kv != "f32" && kv != "auto") {
+  if (kv != "f16" && kv != "int8" && kv != "f32" && kv != "auto") {
     return InvalidArgument("kv_cache_dtype is '" + kv +
-                           "', but a GPU keeps f16 or f32; set "
+                           "', but a GPU keeps f16, int8 or f32; set "
                            "kv_cache_dtype to f16")
         .At("kv_cache_dtype");
   }
-  device->kv_f32_ = kv == "f32";
+  if (kv == "f32") device->kv_format_ = cuda::KvFormat::kF32;
+  if (kv == "int8") device->kv_format_ = cuda::KvFormat::kInt8;
   device->graphs_ = !settings.enforce_eager;
   ASSIGN_OR_RETURN(device->compute_, ComputeOf(settings.compute_dtype));
   device->threads_ = std::max<int32_t>(1, static_cast<int32_t>(cpus.size()));
@@ -88,18 +89,19 @@ int64_t CudaDevice::StepBytes(const BackendShape& shape,
 }
 
 int64_t CudaDevice::KvPageBytes(const BackendShape& shape) const {
-  return CudaPageBytes(shape, kv_f32_);
+  return CudaPageBytes(shape, kv_format_);
 }
 
 std::unique_ptr<Backend> CudaDevice::NewBackend(const BackendShape& shape,
                                                 const StepLimits& limits) {
-  return std::make_unique<CudaBackend>(CudaBackendOptions{.shape = shape,
-                                                          .limits = limits,
-                                                          .context = context_,
-                                                          .kv_f32 = kv_f32_,
-                                                          .compute = compute_,
-                                                          .graphs = graphs_,
-                                                          .threads = threads_});
+  return std::make_unique<CudaBackend>(
+      CudaBackendOptions{.shape = shape,
+                         .limits = limits,
+                         .context = context_,
+                         .kv_format = kv_format_,
+                         .compute = compute_,
+                         .graphs = graphs_,
+                         .threads = threads_});
 }
 
 StatusOr<std::unique_ptr<Runner>> CudaDevice::NewRunner(

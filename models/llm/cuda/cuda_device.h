@@ -38,7 +38,7 @@ class CudaDevice final : public Device {
 
   std::shared_ptr<CudaContext> context_;
   const KernelTable* kernels_ = nullptr;  // for drawing
-  bool kv_f32_ = false;
+  cuda::KvFormat kv_format_ = cuda::KvFormat::kF16;
   int64_t memory_bytes_ = 0;
   bool graphs_ = true;
   CudaCompute compute_ = CudaCompute::kAuto;

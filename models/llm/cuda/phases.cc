@@ -33,11 +33,8 @@ cuda::Weights CudaBackend::WeightsOf(const CudaLinear& linear,
 }
 
 cuda::KvCache CudaBackend::Kv() const {
-  return {.base = pages_.data(),
-          .page_values = CudaPageBytes(shape(), kv_f32_) / (kv_f32_ ? 4 : 2),
-          .kv_heads = shape().kv_heads,
-          .head_dim = shape().head_dim,
-          .f32 = kv_f32_};
+  return cuda::KvCacheOf(kv_format_, shape().layers, shape().kv_heads,
+                         shape().head_dim, pages_.data());
 }
 
 cuda::InputFormat CudaBackend::InputOf(const CudaLinear& linear,
@@ -66,10 +63,10 @@ bool CudaBackend::HasRoles(const CudaLinear& linear) const {
 }
 
 bool CudaBackend::HasRoles() const {
-  // Attention through pages of f16 has a way of its own for prompts.
-  return !kv_f32_ || std::ranges::any_of(linears_, [&](const auto& linear) {
-    return HasRoles(*linear);
-  });
+  // Attention on tensor cores has a way of its own for prompts.
+  return kv_format_ != cuda::KvFormat::kF32 ||
+         std::ranges::any_of(
+             linears_, [&](const auto& linear) { return HasRoles(*linear); });
 }
 
 int CudaBackend::Multiply(const Step& step, bool kept, const CudaLinear& w,
@@ -205,7 +202,7 @@ void CudaBackend::DoEmbed(const Linear& table, const EmbedOptions& options) {
     const int error =
         module_.copy_pages(context_->device().stream,
                            {.base = pages_.data(),
-                            .page_bytes = CudaPageBytes(shape(), kv_f32_),
+                            .page_bytes = CudaPageBytes(shape(), kv_format_),
                             .copies = step.message + message_.copies,
                             .num_copies = step.num_copies});
     if (error != 0) return error;

@@ -44,12 +44,13 @@ std::span<const int32_t> Words(const std::vector<T>& values) {
 }  // namespace
 
 StepMessage::StepMessage(const BackendShape& shape, const StepLimits& limits,
-                         bool kv_f32, int32_t blocks, bool pads)
+                         cuda::KvFormat kv_format, int32_t blocks, bool pads)
     : limits_(limits),
       heads_(shape.heads),
       kv_heads_(shape.kv_heads),
       head_dim_(shape.head_dim),
-      kv_f32_(kv_f32),
+      kv_format_(kv_format),
+      prompts_apart_(kv_format != cuda::KvFormat::kF32),
       blocks_(blocks),
       pads_(pads),
       page_at_(static_cast<size_t>(limits.max_seqs)) {}
@@ -183,12 +184,12 @@ void StepMessage::FindTiles(const StepBatch& batch, const Work& work,
                             bool prompts) {
   tiles_.clear();
   const int32_t rows = cuda::RowsOfItem(
-      cuda::PairsOfItem(kv_f32_, prompts, head_dim_), heads_, kv_heads_);
+      cuda::PairsOfItem(kv_format_, prompts, head_dim_), heads_, kv_heads_);
   const int32_t keys = prompts ? cuda::kPromptSplitKeys : cuda::kSplitKeys;
   for (int32_t seq = 0; seq < batch.num_seqs; ++seq) {
     const auto s = static_cast<size_t>(seq);
     const int32_t middle =
-        batch.q_start()[s] + (kv_f32_ ? 0 : batch.prompt_rows()[s]);
+        batch.q_start()[s] + (prompts_apart_ ? batch.prompt_rows()[s] : 0);
     const int32_t begin = prompts ? batch.q_start()[s] : middle;
     const int32_t end = prompts ? middle : batch.q_start()[s + 1];
     for (int32_t row = begin; row < end; row += rows) {
@@ -252,10 +253,10 @@ void StepMessage::PutWork(const StepBatch& batch, Work& work) {
 
   // Prompts: whole, unless their tiles leave the device idle.
   items_.clear();
-  if (!kv_f32_) FindTiles(batch, work, true);
+  if (prompts_apart_) FindTiles(batch, work, true);
   const auto blocks = static_cast<int64_t>(tiles_.size()) * kv_heads_;
   constexpr int32_t kWhole = std::numeric_limits<int32_t>::max();
-  if (!kv_f32_) CutTiles(2 * blocks < blocks_ ? 1 : kWhole, partials);
+  if (prompts_apart_) CutTiles(2 * blocks < blocks_ ? 1 : kWhole, partials);
   work.num_prompt_items = static_cast<int32_t>(items_.size());
   work.prompt_items = Put(Words(items_));
 

@@ -43,10 +43,10 @@ class StepMessage {
   // launching it.
   static constexpr int32_t kMostPaddedRows = 512;
 
-  // `kv_f32`: pages are of f32; `blocks`: thread blocks that occupy the device;
+  // `kv_format`: of pages; `blocks`: thread blocks that occupy the device;
   // `pads`: steps are padded.
-  StepMessage(const BackendShape& shape, const StepLimits& limits, bool kv_f32,
-              int32_t blocks, bool pads);
+  StepMessage(const BackendShape& shape, const StepLimits& limits,
+              cuda::KvFormat kv_format, int32_t blocks, bool pads);
 
   // Layers that attend through this window, or in chunks of so many positions,
   // have the work of the index returned. Before the first Fill.
@@ -108,7 +108,8 @@ class StepMessage {
   const int32_t heads_;
   const int32_t kv_heads_;
   const int32_t head_dim_;
-  const bool kv_f32_;
+  const cuda::KvFormat kv_format_;
+  const bool prompts_apart_;  // their rows attend in another way
   const int32_t blocks_;
   const bool pads_;
   std::vector<Work> works_;

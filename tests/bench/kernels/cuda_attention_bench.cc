@@ -26,7 +26,13 @@ struct Heads {
   int32_t heads;
   int32_t kv_heads;
   int32_t dim;
-  bool f32 = false;
+  cuda::KvFormat format = cuda::KvFormat::kF16;
+  cuda::KvCache Kv() const { return cuda::KvCacheOf(format, 1, kv_heads, dim); }
+  const char* FormatName() const {
+    return format == cuda::KvFormat::kF32   ? "f32"
+           : format == cuda::KvFormat::kF16 ? "f16"
+                                            : "int8";
+  }
 };
 
 class Bench {
@@ -47,8 +53,8 @@ class Bench {
     shape.heads = heads.heads;
     shape.kv_heads = heads.kv_heads;
     shape.head_dim = heads.dim;
-    StepMessage message(shape, limits, heads.f32, 4 * device().multiprocessors,
-                        false);
+    StepMessage message(shape, limits, heads.format,
+                        4 * device().multiprocessors, false);
     const size_t window = message.AddWindow(0);
     StepBatch batch(limits);
     batch.num_seqs = seqs;
@@ -71,10 +77,11 @@ class Bench {
     const CudaBuffer step = Fill(message.bytes(), true);
     Must(context_->Upload(step.data(), words.data(), message.bytes()));
 
-    const int64_t page_values =
-        2 * int64_t{heads.kv_heads} * kPageTokens * heads.dim;
-    const CudaBuffer pool =
-        Fill(seqs * pages * page_values * (heads.f32 ? 4 : 2), heads.f32);
+    cuda::KvCache kv = heads.Kv();
+    // d of int8 are floats, and any bytes are int8.
+    const CudaBuffer pool = Fill(seqs * pages * kv.page_bytes,
+                                 heads.format != cuda::KvFormat::kF16);
+    kv.base = pool.data();
     const int64_t width = int64_t{heads.heads} * heads.dim;
     const CudaBuffer q = Fill(batch.num_tokens * width * 4, true);
     const CudaBuffer out = Fill(batch.num_tokens * width * 4, true);
@@ -85,11 +92,7 @@ class Bench {
     const StepMessage::Work& work = message.work(window);
     const auto* at = step.as<int32_t>();
     const cuda::AttendArgs args = {
-        .kv = {.base = pool.data(),
-               .page_values = page_values,
-               .kv_heads = heads.kv_heads,
-               .head_dim = heads.dim,
-               .f32 = heads.f32},
+        .kv = kv,
         .heads = heads.heads,
         .q = q.as<float>(),
         .pitch = width,
@@ -131,25 +134,30 @@ void Run(int32_t tokens) {
               bench.device().multiprocessors);
   for (const Heads& heads :
        {Heads{32, 8, 128}, Heads{64, 8, 128}, Heads{32, 32, 128},
-        Heads{16, 8, 64}, Heads{8, 4, 256}, Heads{32, 8, 128, true}}) {
+        Heads{16, 8, 64}, Heads{8, 4, 256},
+        Heads{32, 8, 128, cuda::KvFormat::kInt8},
+        Heads{16, 8, 64, cuda::KvFormat::kInt8},
+        Heads{8, 4, 256, cuda::KvFormat::kInt8},
+        Heads{32, 8, 128, cuda::KvFormat::kF32}}) {
     double least = 0, most = 0;
     for (int32_t seqs = 1; seqs <= 128; seqs *= 4) {
       const int32_t length = tokens / seqs;
       const double us = bench.Time(heads, seqs, length, 1, false);
-      const double bytes = 2.0 * seqs * length * heads.kv_heads * heads.dim *
-                           (heads.f32 ? 4 : 2);
+      const double bytes = static_cast<double>(heads.Kv().page_bytes) /
+                           kPageTokens * seqs * length;
       std::printf(
-          "rows    %2d/%2d heads of %3d %s  %4d x %6d keys  %8.1f us "
+          "rows    %2d/%2d heads of %3d %-4s %4d x %6d keys  %8.1f us "
           "%6.0f GB/s\n",
-          heads.heads, heads.kv_heads, heads.dim, heads.f32 ? "f32" : "f16",
-          seqs, length, us, bytes / us * 1e-3);
+          heads.heads, heads.kv_heads, heads.dim, heads.FormatName(), seqs,
+          length, us, bytes / us * 1e-3);
       least = seqs == 1 ? us : std::min(least, us);
       most = std::max(most, us);
     }
     std::printf("        greatest / least time: %.2f\n", most / least);
   }
   for (const Heads& heads :
-       {Heads{32, 8, 128}, Heads{16, 8, 64}, Heads{8, 4, 256}}) {
+       {Heads{32, 8, 128}, Heads{16, 8, 64}, Heads{8, 4, 256},
+        Heads{32, 8, 128, cuda::KvFormat::kInt8}}) {
     struct Chunk {
       int32_t length, rows;
     };
@@ -160,10 +168,10 @@ void Run(int32_t tokens) {
       const double macs = 2.0 * heads.heads * heads.dim * chunk.rows *
                           (chunk.length - (chunk.rows - 1) / 2.0);
       std::printf(
-          "prompts %2d/%2d heads of %3d      %5d rows, %6d keys  "
+          "prompts %2d/%2d heads of %3d %-4s %5d rows, %6d keys  "
           "%8.1f us %6.1f TFLOP/s\n",
-          heads.heads, heads.kv_heads, heads.dim, chunk.rows, chunk.length, us,
-          2 * macs / us * 1e-6);
+          heads.heads, heads.kv_heads, heads.dim, heads.FormatName(),
+          chunk.rows, chunk.length, us, 2 * macs / us * 1e-6);
     }
   }
 }
