@@ -140,16 +140,27 @@ struct LinearArgs {
   float scale = 1;
   float* y = nullptr;
   int64_t out_pitch = 0;
-  // A mixture of experts (MultiplyRows, MultiplyInt8): each tile is multiplied
-  // by its expert's matrix, which are all as `weights` says. `rows` is what a
-  // tile has at most; use u reads row u / uses_of_row of x and writes row u of
-  // y. Without row_ids and bias.
+  // A mixture of experts: each tile is multiplied by its expert's matrix, which
+  // are all as `weights` says. `rows` is what a tile has at most; use u reads
+  // row u / uses_of_row of x (of those that row_ids names) and writes row u of
+  // y. Without bias.
   const ExpertTile* tiles = nullptr;  // null: one matrix
   int32_t num_tiles = 0;
   const int32_t* order = nullptr;              // uses by expert
   const std::byte* const* matrices = nullptr;  // of each expert
   int32_t uses_of_row = 1;
 };
+// Uses of a tile at most. In f32 and int8, of so many rows, of which an expert
+// has one use each at most; on tensor cores by how many uses an expert has on
+// average. Not measured.
+inline int32_t TileRows(int32_t rows) {
+  return rows == 1 ? 1 : rows <= 4 ? 4 : 8;
+}
+inline constexpr int32_t kFewTensorRows = 32;
+inline constexpr int32_t kManyTensorRows = 128;
+inline int32_t TensorTileRows(int32_t uses, int32_t experts) {
+  return uses > 64 * experts ? kManyTensorRows : kFewTensorRows;
+}
 
 // Chooses the experts of each row: those of the greatest logits, of equals the
 // first, in ascending order. Weights are the softmax of all logits, or with
@@ -157,6 +168,7 @@ struct LinearArgs {
 struct RouteArgs {
   const float* logits = nullptr;
   int64_t pitch = 0;
+  const int32_t* row_ids = nullptr;  // rows of logits; null: 0, 1, ...
   int32_t rows = 0;
   int32_t experts = 0;  // that compete
   int32_t used = 0;     // kMostExpertsUsed at most
@@ -168,13 +180,16 @@ struct RouteArgs {
 inline constexpr int32_t kMostExpertsUsed = 32;
 inline constexpr int32_t kMostExperts = 1024;
 
-// The uses by expert, and their tiles; tiles that are left over have no uses.
+// The uses by expert, those of one in ascending order, and their tiles; tiles
+// that are left over have no uses.
 struct OrderUsesArgs {
   const int32_t* chosen = nullptr;  // [uses]
   int32_t uses = 0;
   int32_t experts = 0;    // kMostExperts at most
   int32_t tile_rows = 1;  // uses of a tile at most
   int32_t* order = nullptr;
+  int32_t* counts = nullptr;    // [experts] uses of each
+  int32_t* num_read = nullptr;  // experts that have uses
   ExpertTile* tiles = nullptr;
   int32_t num_tiles = 0;  // MostTiles
 };
@@ -187,6 +202,8 @@ inline int32_t MostTiles(int32_t uses, int32_t experts, int32_t tile_rows) {
 // expert's row times the sigmoid of its logit; or with `adds` out += scale *
 // that.
 struct CombineArgs {
+  // Rows of out, of the shared expert and of its logits; null: 0, 1, ...
+  const int32_t* row_ids = nullptr;
   const float* y = nullptr;  // a row for each use
   int64_t pitch = 0;
   const float* weights = nullptr;  // [rows][used]; null: all are 1
@@ -365,12 +382,12 @@ struct ActivateArgs {
   RoundedRows rounded = {};
 };
 
-// to[i] = from[rows[i]], or without `rows` weights[i] * from[i / repeats].
+// to[i] = weights[i] * from[rows[i / repeats]]
 struct GatherArgs {
   const float* from = nullptr;
-  const int32_t* rows = nullptr;
+  const int32_t* rows = nullptr;  // null: 0, 1, ...
   int32_t repeats = 1;
-  const float* weights = nullptr;
+  const float* weights = nullptr;  // null: all are 1
   int32_t num_rows = 0;
   int32_t width = 0;
   int64_t pitch = 0;  // of both

@@ -1,8 +1,8 @@
 // Rows of 16-bit floats times a matrix of weights in any format but F32, on
-// tensor cores: the way of prompts. A block computes a tile of rows by outputs,
-// 32 inputs at a time: both tiles go through shared memory as 16-bit floats,
-// weights are dequantised on the way. The next 32 are loaded while these are
-// multiplied.
+// tensor cores: the way of prompts, and of their uses of experts. A block
+// computes a tile of rows by outputs, 32 inputs at a time: both tiles go
+// through shared memory as 16-bit floats, weights are dequantised on the way.
+// The next 32 are loaded while these are multiplied.
 //
 // An output is one chain of `mma` over the inputs in order, whatever tile it is
 // in, so its bits depend on its row and its weights alone.
@@ -32,6 +32,8 @@ struct Tile {
 };
 using SmallTile = Tile<32, 64, 2, 2>;
 using LargeTile = Tile<128, 128, 2, 4>;
+static_assert(SmallTile::kRows == kFewTensorRows &&
+              LargeTile::kRows == kManyTensorRows);
 // Up to so many rows the small tile. Not measured.
 constexpr int kFewRows = 64;
 
@@ -62,7 +64,8 @@ __global__ void __launch_bounds__(T::kThreads, 2)
   const int thread = static_cast<int>(threadIdx.x);
   const int lane = thread % 32;
   const int warp = thread / 32;
-  const int64_t row0 = int64_t{blockIdx.x} * T::kRows;
+  const RowTile tile = TileOf<T::kRows>(args, blockIdx.x);
+  if (tile.first == tile.end) return;  // whole blocks
   const int64_t output0 = int64_t{blockIdx.y} * T::kOutputs;
   const int units = args.weights.inputs / 8;
 
@@ -71,15 +74,13 @@ __global__ void __launch_bounds__(T::kThreads, 2)
   const std::byte* row_at[kRowUnits];
   const std::byte* weights_at[kWeightUnits];
   for (int i = 0; i < kRowUnits; ++i) {
-    const int64_t row = row0 + (thread + i * T::kThreads) / kUnits;
-    row_at[i] = args.rounded + RowOf(args.row_ids, Min64(row, args.rows - 1)) *
-                                   args.rounded_bytes;
+    const int64_t row = tile.row((thread + i * T::kThreads) / kUnits);
+    row_at[i] = args.rounded + tile.x_of(row) * args.rounded_bytes;
   }
   for (int i = 0; i < kWeightUnits; ++i) {
     const int64_t output = output0 + (thread + i * T::kThreads) / kUnits;
-    weights_at[i] =
-        args.weights.data +
-        Min64(output, args.weights.outputs - 1) * args.weights.row_bytes;
+    weights_at[i] = tile.weights + Min64(output, args.weights.outputs - 1) *
+                                       args.weights.row_bytes;
   }
   uint4 rows[kRowUnits];
   RawUnit<kFormat> weights[kWeightUnits];
@@ -111,13 +112,10 @@ __global__ void __launch_bounds__(T::kThreads, 2)
 
   const int warp_row = warp / T::kWarpsByOutput * T::kRowFragments * 16;
   const int warp_output = warp % T::kWarpsByOutput * T::kOutputFragments * 8;
+  // A tile of few rows, those of one expert, leaves some warps without any.
+  const bool works = tile.first + warp_row < tile.end;
   float sums[T::kRowFragments][T::kOutputFragments][4] = {};
-  const int steps = (units + kUnits - 1) / kUnits;
-  fetch(0);
-  store(0);
-  __syncthreads();
-  for (int step = 0; step < steps; ++step) {
-    if (step + 1 < steps) fetch(step + 1);
+  const auto multiply = [&](int step) {
     const auto* words =
         reinterpret_cast<const uint32_t*>(shared + step % 2 * T::kBufferUnits);
     // Words of a lane in the fragments: its row, its pair of inputs.
@@ -145,6 +143,14 @@ __global__ void __launch_bounds__(T::kThreads, 2)
         }
       }
     }
+  };
+  const int steps = (units + kUnits - 1) / kUnits;
+  fetch(0);
+  store(0);
+  __syncthreads();
+  for (int step = 0; step < steps; ++step) {
+    if (step + 1 < steps) fetch(step + 1);
+    if (works) multiply(step);
     if (step + 1 < steps) store(step + 1);
     __syncthreads();
   }
@@ -153,11 +159,11 @@ __global__ void __launch_bounds__(T::kThreads, 2)
   for (int i = 0; i < T::kRowFragments; ++i) {
     MILLRACE_UNROLL
     for (int half = 0; half < 2; ++half) {
-      const int64_t at = row0 + warp_row + i * 16 + half * 8 + lane / 4;
-      if (at >= args.rows) continue;
-      const int64_t row = RowOf(args.row_ids, at);
+      const int at = warp_row + i * 16 + half * 8 + lane / 4;
+      if (tile.first + at >= tile.end) continue;
+      const int64_t row = tile.row(at);
       const float scale =
-          LoadAs<float>(args.rounded + row * args.rounded_bytes +
+          LoadAs<float>(args.rounded + tile.x_of(row) * args.rounded_bytes +
                         2 * int64_t{args.weights.inputs});
       MILLRACE_UNROLL
       for (int j = 0; j < T::kOutputFragments; ++j) {
@@ -177,7 +183,7 @@ __global__ void __launch_bounds__(T::kThreads, 2)
 template <WeightFormat kFormat, class T>
 int LaunchTensor(Stream stream, const LinearArgs& args) {
   return Launch(TensorKernel<kFormat, T>,
-                dim3(CeilDiv(args.rows, T::kRows),
+                dim3(BlocksOfRows(args, T::kRows),
                      CeilDiv(args.weights.outputs, T::kOutputs)),
                 T::kThreads, 2 * T::kBufferUnits * sizeof(uint4), stream, args);
 }
@@ -190,7 +196,7 @@ int MultiplyOnTensors(Stream stream, const LinearArgs& args) {
     if constexpr (kFormat == WeightFormat::kF32) {
       return kInvalidValue;
     } else {
-      if (args.rows <= kFewRows) {
+      if (args.rows <= (args.tiles == nullptr ? kFewRows : kFewTensorRows)) {
         return LaunchTensor<kFormat, SmallTile>(stream, args);
       }
       return LaunchTensor<kFormat, LargeTile>(stream, args);

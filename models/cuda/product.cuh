@@ -19,24 +19,31 @@ struct RowTile {
   int64_t first;
   int64_t end;
   int32_t uses_of_row;
+  const int32_t* x_ids;  // of rows of x that have uses; null: 0, 1, ...
 
   __device__ __forceinline__ int64_t row(int i) const {
     return RowOf(ids, Min64(first + i, end - 1));
   }
   __device__ __forceinline__ int64_t x_of(int64_t row) const {
-    return uses_of_row == 1 ? row : row / uses_of_row;
+    return RowOf(x_ids, uses_of_row == 1
+                            ? row
+                            : static_cast<int32_t>(row) / uses_of_row);
   }
 };
 template <int kRows>
 __device__ __forceinline__ RowTile TileOf(const LinearArgs& args,
                                           unsigned block) {
   if (args.tiles == nullptr) {
-    return {args.weights.data, args.row_ids, int64_t{block} * kRows, args.rows,
-            1};
+    return {args.weights.data,
+            args.row_ids,
+            int64_t{block} * kRows,
+            args.rows,
+            1,
+            nullptr};
   }
   const ExpertTile tile = args.tiles[block];
-  return {args.matrices[tile.expert], args.order, tile.first,
-          int64_t{tile.first} + tile.count, args.uses_of_row};
+  return {args.matrices[tile.expert],       args.order,       tile.first,
+          int64_t{tile.first} + tile.count, args.uses_of_row, args.row_ids};
 }
 inline unsigned BlocksOfRows(const LinearArgs& args, int rows) {
   return args.tiles == nullptr ? CeilDiv(args.rows, rows)

@@ -86,11 +86,12 @@ __device__ __forceinline__ float4 ActivateFour(const ActivateArgs& args,
       Activated(args.function, v.z, up.z), Activated(args.function, v.w, up.w)};
 }
 
-// Blocks along a row.
+// Blocks along a row. Rows are the grid's x: uses of experts may be more than
+// its y has.
 __global__ void __launch_bounds__(kThreads) ActivateKernel(ActivateArgs args) {
   const RoundedRows& to = args.rounded;
-  const int64_t row = RowOf(args.row_ids, blockIdx.y);
-  const int at = 4 * static_cast<int>(blockIdx.x * kThreads + threadIdx.x);
+  const int64_t row = RowOf(args.row_ids, blockIdx.x);
+  const int at = 4 * static_cast<int>(blockIdx.y * kThreads + threadIdx.x);
   const float4 v = ActivateFour(args, row, at);
   if (args.out != nullptr) {
     StoreFour(args.out + row * args.out_pitch, at, args.width,
@@ -129,12 +130,11 @@ __global__ void GatherKernel(GatherArgs args) {
   const int64_t row = blockIdx.y;
   const int i = static_cast<int>(blockIdx.x * kThreads + threadIdx.x);
   if (i >= args.width) return;
-  float* to = args.to + row * args.pitch + i;
-  if (args.rows != nullptr) {
-    *to = args.from[args.rows[row] * args.pitch + i];
-  } else {
-    *to = args.weights[row] * args.from[row / args.repeats * args.pitch + i];
-  }
+  const int64_t place = row / args.repeats;
+  const int64_t of = args.rows != nullptr ? args.rows[place] : place;
+  const float value = args.from[of * args.pitch + i];
+  args.to[row * args.pitch + i] =
+      args.weights != nullptr ? args.weights[row] * value : value;
 }
 
 __global__ void CopyPagesKernel(CopyPagesArgs args) {
@@ -181,7 +181,7 @@ int Activate(Stream stream, const ActivateArgs& args) {
   }
   const int64_t values =
       args.width > args.rounded.inputs ? args.width : args.rounded.inputs;
-  return Launch(ActivateKernel, dim3(CeilDiv(values, 4 * kThreads), rows),
+  return Launch(ActivateKernel, dim3(rows, CeilDiv(values, 4 * kThreads)),
                 kThreads, 0, stream, args);
 }
 

@@ -1,5 +1,4 @@
-// What a step reads and multiplies, and what the GPU could do at most. Experts
-// are left out of both.
+// What a step reads and multiplies, and what the GPU could do at most.
 #include <algorithm>
 #include <chrono>
 
@@ -33,6 +32,7 @@ StepAccount CudaBackend::Account(const StepBatch& batch) const {
       account.prompt_macs += macs * message_.num_prompt_rows;
     }
   }
+  AccountExperts(batch, account);
   const auto page_bytes =
       static_cast<double>(CudaPageBytes(shape(), kv_format_));
   for (int32_t seq = 0; seq < batch.num_seqs; ++seq) {
@@ -40,6 +40,36 @@ StepAccount CudaBackend::Account(const StepBatch& batch) const {
         page_bytes / kPageTokens * batch.kv_len()[static_cast<size_t>(seq)];
   }
   return account;
+}
+
+// Rows of each role read the experts that they use; how many these were, the
+// device counted.
+void CudaBackend::AccountExperts(const StepBatch& batch,
+                                 StepAccount& account) const {
+  for (const auto& experts : experts_) {
+    const bool has_roles = !experts->kept && HasRoles(*experts);
+    const int32_t rows = experts->kept ? batch.num_samples : batch.num_tokens;
+    const int32_t prompts = has_roles ? message_.num_prompt_rows : 0;
+    for (const bool prompt : {false, true}) {
+      const int32_t count = prompt ? prompts : rows - prompts;
+      if (count == 0) continue;
+      const int32_t read =
+          ids_on_host_.as<int32_t>()[experts->num_read_at + (prompt ? 1 : 0)];
+      ForMatrices(*experts, [&](const CudaLinear& linear, bool of_all_rows) {
+        double bytes = 0, macs = 0;
+        for (const CudaLinear::Part& part : linear.parts) {
+          const auto outputs = static_cast<double>(part.source.num_rows);
+          bytes += static_cast<double>(part.row_bytes) * outputs;
+          macs += static_cast<double>(linear.inputs()) * outputs;
+        }
+        account.weight_bytes += bytes * (of_all_rows ? 1 : read);
+        macs *= static_cast<double>(count *
+                                    (of_all_rows ? 1 : experts->options.used));
+        account.macs += macs;
+        if (prompt && HasRoles(linear)) account.prompt_macs += macs;
+      });
+    }
+  }
 }
 
 StatusOr<double> CudaBackend::SecondsOf(int (*launch)(cuda::Stream,

@@ -37,16 +37,20 @@ int64_t CudaStepBytes(const BackendShape& shape, const StepLimits& limits) {
   const int64_t q = int64_t{shape.heads} * shape.head_dim;
   const int64_t qkv = q + 2 * int64_t{shape.kv_heads} * shape.head_dim;
   const int64_t rows = std::max(limits.max_tokens, limits.max_samples);
-  const int64_t widest = std::max<int64_t>({shape.hidden, shape.ffn, q});
+  // That of a shared expert, if there is one.
+  const int64_t ffn = std::max(shape.ffn, shape.expert_ffn);
+  const int64_t widest = std::max<int64_t>({shape.hidden, ffn, q});
   // x, its norm and a branch; q, k, v; attention; gate and up; what comes of
   // them; rounded rows of the widest.
-  const int64_t of_row =
-      3 * int64_t{shape.hidden} + qkv + q + 3 * int64_t{shape.ffn} + widest;
+  const int64_t of_row = 3 * int64_t{shape.hidden} + qkv + q + 3 * ffn + widest;
   const int64_t of_sample = int64_t{shape.hidden} + q + LogitsWidth(shape);
   const int64_t of_partial =
       int64_t{shape.heads} * (int64_t{shape.head_dim} + 2);
-  const int64_t uses = int64_t{256} * std::max(shape.experts_used, 1);
-  const int64_t of_use = shape.experts_used == 0 ? 0 : 5 * widest;
+  // Of an expert: gate and up, what comes of them and its rounded row, what is
+  // added up, and weighted rows.
+  const int64_t uses = rows * shape.experts_used;
+  const int64_t of_use =
+      4 * int64_t{shape.expert_ffn} + 2 * int64_t{shape.hidden};
   return 4 * (rows * of_row + limits.max_samples * of_sample +
               StepMessage::kMostPartials * of_partial + uses * of_use);
 }
@@ -147,6 +151,20 @@ CudaBackend::NormAt CudaBackend::AddNorm(const Norm& norm) {
 }
 
 // ---- weights ----
+
+void CudaBackend::CudaLinear::Part::Pack(int64_t row,
+                                         std::byte* weights) const {
+  const std::byte* from = source.data + row * source.row_bytes;
+  std::byte* to = weights + at + row * row_bytes;
+  if (type == source.type) return PackCudaRow(type, from, source.k, to);
+  std::vector<float> values(static_cast<size_t>(source.k));
+  std::vector<std::byte> rounded(static_cast<size_t>(
+      source.k / InfoOf(type).block_values * InfoOf(type).block_bytes));
+  CHECK(DequantizeRow(source.type, from, source.k, values.data()) &&
+            QuantizeRow(type, values.data(), source.k, rounded.data()),
+        "weights are quantised from floats to a type that exists");
+  PackCudaRow(type, rounded.data(), source.k, to);
+}
 
 int64_t CudaBackend::PlaceWeights() {
   weight_bytes_ = 0;
@@ -289,8 +307,9 @@ Status CudaBackend::Bind(int32_t num_pages) {
   RETURN_IF_ERROR(AllocateRows(qkv_, rows, qkv_dim_));
   RETURN_IF_ERROR(AllocateRows(attn_, rows, q_dim_));
   RETURN_IF_ERROR(AllocateRows(attn_kept_, samples, q_dim_));
-  RETURN_IF_ERROR(AllocateRows(gate_up_, both, 2 * int64_t{shape().ffn}));
-  RETURN_IF_ERROR(AllocateRows(ffn_, both, shape().ffn));
+  const int64_t ffn = std::max(int64_t{shape().ffn}, SharedFfn());
+  RETURN_IF_ERROR(AllocateRows(gate_up_, both, 2 * ffn));
+  RETURN_IF_ERROR(AllocateRows(ffn_, both, ffn));
   int64_t rounded_bytes = 0;  // of a row
   for (const auto& linear : linears_) {
     for (const CudaLinear::Part& part : linear->parts) {
@@ -303,14 +322,13 @@ Status CudaBackend::Bind(int32_t num_pages) {
       }
     }
   }
-  const int64_t uses =
-      experts_.empty() ? 0 : int64_t{kExpertRows} * shape().experts_used;
-  if (rounded_bytes > 0) {
-    ASSIGN_OR_RETURN(rounded_,
-                     context_->Allocate(std::max(both, uses) * rounded_bytes,
-                                        "the buffers of a step"));
+  RETURN_IF_ERROR(BindExperts(both));
+  const int64_t all_rounded_bytes =
+      both * std::max(rounded_bytes, UsedExperts() * RoundedUseBytes());
+  if (all_rounded_bytes > 0) {
+    ASSIGN_OR_RETURN(rounded_, context_->Allocate(all_rounded_bytes,
+                                                  "the buffers of a step"));
   }
-  RETURN_IF_ERROR(BindExperts());
   if (has_branch_) RETURN_IF_ERROR(AllocateRows(branch_, both, hidden));
   RETURN_IF_ERROR(AllocateRows(logits_, samples, LogitsWidth(shape())));
 
@@ -325,11 +343,12 @@ Status CudaBackend::Bind(int32_t num_pages) {
       context_->Allocate(samples * cuda::PartsOfHead(shape().vocab) *
                              static_cast<int64_t>(sizeof(cuda::Greatest)),
                          what));
-  ASSIGN_OR_RETURN(ids_, context_->Allocate(samples * 4, what));
+  const int64_t id_bytes = (num_counts() + samples) * 4;
+  ASSIGN_OR_RETURN(ids_, context_->Allocate(id_bytes, what));
   ASSIGN_OR_RETURN(step_, context_->Allocate(message_.most_bytes(), what));
   ASSIGN_OR_RETURN(step_on_host_,
                    context_->AllocateHost(message_.most_bytes(), what));
-  ASSIGN_OR_RETURN(ids_on_host_, context_->AllocateHost(samples * 4, what));
+  ASSIGN_OR_RETURN(ids_on_host_, context_->AllocateHost(id_bytes, what));
   ASSIGN_OR_RETURN(logits_on_host_,
                    context_->AllocateHost(samples * logits_.pitch * 4, what));
   RETURN_IF_ERROR(context_->Wait());

@@ -8,6 +8,7 @@
 // reached through the module's table.
 #pragma once
 
+#include <array>
 #include <cstddef>
 #include <cstdint>
 #include <functional>
@@ -140,13 +141,17 @@ class CudaBackend final : public Backend {
   struct Experts {
     ExpertsOptions options;
     int32_t competing = 0;  // the first ones; behind them the shared one
+    bool kept = false;      // of rows that are kept for the head
+    // Where among ids_ stands how many of them a step read, for rows that are
+    // no prompts', and behind it for those of prompts.
+    int64_t num_read_at = 0;
     // Of those one behind the other, among the constants; below 0: none.
     int64_t gate_up_bias = -1;
     int64_t down_bias = -1;
     CudaBuffer matrices;  // pointers to those of gate, up, down: [3][competing]
   };
-  // Rows that go through a mixture together.
-  static constexpr int32_t kExpertRows = 256;
+  // Of an expert.
+  enum UseMatrix : int32_t { kGate, kUp, kDown };
 
   const Linear* DoAddLinear(const WeightRows& rows, Rounding rounding,
                             std::vector<float> bias) override;
@@ -201,9 +206,18 @@ class CudaBackend final : public Backend {
   RowsOnDevice& attn(const Step& step, bool kept) {
     return kept && !step.all_sample ? attn_kept_ : attn_;
   }
+  // Of the samples; before them stand what mixtures of experts read.
+  int32_t* drawn_ids() const { return ids_.as<int32_t>() + num_counts(); }
+  int64_t num_counts() const {
+    return 2 * static_cast<int64_t>(experts_.size());
+  }
   static int32_t RowsOf(const Step& step, bool kept) {
     return kept ? step.num_samples : step.num_tokens;
   }
+  // Rows of a step, those that are computed in one way together; without rows a
+  // set is nothing.
+  std::array<RowSet, 2> RowSets(const Step& step, bool kept,
+                                bool has_roles) const;
   // What a product with weights of the format reads of a row.
   cuda::InputFormat InputOf(const CudaLinear& linear, cuda::WeightFormat format,
                             bool prompt) const;
@@ -232,21 +246,42 @@ class CudaBackend final : public Backend {
   cuda::Weights WeightsOf(const CudaLinear& linear, size_t part) const;
   cuda::KvCache Kv() const;
   // ---- mixtures of experts: expert_phases.cc ----
-  Status BindExperts();
+  // For `rows` rows at most.
+  Status BindExperts(int64_t rows);
   int64_t AddBiases(const Experts& experts, const Linear* Expert::*matrix);
   // Sets unsupported_ where no kernel does it.
   void CheckExperts(const ExpertsOptions& experts, int32_t competing);
-  // `rows` rows, kExpertRows at most, through the experts to `out`.
-  int RunExperts(const Experts& experts, const RowsAt& normed, int32_t rows,
+  // Calls body(linear, of_all_rows) for the matrices of an expert that competes
+  // and of the shared one.
+  static void ForMatrices(
+      const Experts& experts,
+      const std::function<void(const CudaLinear&, bool)>& body);
+  bool HasRoles(const Experts& experts) const;
+  int32_t UsedExperts() const;      // by a row at most; 0: there are none
+  int64_t SharedFfn() const;        // of the widest; 0: there is none
+  int64_t RoundedUseBytes() const;  // of a use, between gate and down
+  void AccountExperts(const StepBatch& batch, StepAccount& account) const;
+  static const CudaLinear& DownOf(const Experts& experts);
+  cuda::InputFormat InputOfUses(const Experts& experts, UseMatrix matrix,
+                                bool prompt) const;
+  // The rows through the experts to those of `out`.
+  int RunExperts(const Experts& experts, const RowSet& rows, const Input& x,
                  const RowsAt& out, bool adds, float scale);
+  int ChooseExperts(const Experts& experts, const RowSet& rows,
+                    const RowsAt& normed);
+  // use_in_ becomes the rows, each times the weights of its uses.
+  int WeighInputs(const Experts& experts, const RowSet& rows,
+                  const RowsAt& normed);
+  int OrderUses(const Experts& experts, const RowSet& rows, int32_t tile_rows);
+  // y = W · x of each use, W its expert's matrix. `tile_rows` is of the tiles
+  // that are there, and of those that are there then.
+  int MultiplyUses(const Experts& experts, UseMatrix matrix, const RowSet& rows,
+                   const RowsAt& x, int32_t& tile_rows);
   static cuda::ActivateArgs Activated(const Experts& experts,
                                       const RowsOnDevice& gate_up,
                                       const CudaLinear& down);
-  int RunSharedExpert(const Experts& experts, const RowsAt& normed,
-                      int32_t rows);
-  // y = W · x of each use, W its expert's matrix of gate (0), up (1), down (2).
-  int MultiplyUses(const Experts& experts, int32_t matrix, const Input& x,
-                   int32_t rows, const RowsAt& y, bool makes);
+  int RunSharedExpert(const Experts& experts, const RowSet& rows,
+                      const RowsAt& normed);
   int RopeRows(const Step& step, int32_t layer, const RopeOptions& options,
                int64_t frequencies, int64_t q_norm, int64_t k_norm);
 
@@ -283,10 +318,10 @@ class CudaBackend final : public Backend {
   CudaBuffer rounded_;  // rows of one product's input
   RowsOnDevice x_, x_kept_, normed_, qkv_, attn_, attn_kept_, gate_up_, ffn_,
       branch_, logits_;
-  // Of kExpertRows rows, and of their uses.
-  RowsOnDevice router_logits_, use_in_, use_gate_up_, use_ffn_, use_out_;
-  RowsOnDevice shared_gate_up_, shared_ffn_, shared_out_;
-  CudaBuffer chosen_, use_weights_, use_order_, use_tiles_;
+  // Of rows that go through experts, and of their uses.
+  RowsOnDevice router_logits_, use_in_, use_gate_up_, use_ffn_, use_out_,
+      shared_out_;
+  CudaBuffer chosen_, use_weights_, use_order_, use_counts_, use_tiles_;
   // On the host, for transfers.
   CudaBuffer step_on_host_, ids_on_host_, logits_on_host_;
   int32_t num_samples_ = 0;  // of the step launched last

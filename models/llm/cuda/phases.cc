@@ -8,20 +8,6 @@
 
 namespace millrace::models {
 
-void CudaBackend::CudaLinear::Part::Pack(int64_t row,
-                                         std::byte* weights) const {
-  const std::byte* from = source.data + row * source.row_bytes;
-  std::byte* to = weights + at + row * row_bytes;
-  if (type == source.type) return PackCudaRow(type, from, source.k, to);
-  std::vector<float> values(static_cast<size_t>(source.k));
-  std::vector<std::byte> rounded(static_cast<size_t>(
-      source.k / InfoOf(type).block_values * InfoOf(type).block_bytes));
-  CHECK(DequantizeRow(source.type, from, source.k, values.data()) &&
-            QuantizeRow(type, values.data(), source.k, rounded.data()),
-        "weights are quantised from floats to a type that exists");
-  PackCudaRow(type, rounded.data(), source.k, to);
-}
-
 cuda::Weights CudaBackend::WeightsOf(const CudaLinear& linear,
                                      size_t part) const {
   const CudaLinear::Part& rows = linear.parts[part];
@@ -69,21 +55,28 @@ bool CudaBackend::HasRoles() const {
              linears_, [&](const auto& linear) { return HasRoles(*linear); });
 }
 
+std::array<CudaBackend::RowSet, 2> CudaBackend::RowSets(const Step& step,
+                                                        bool kept,
+                                                        bool has_roles) const {
+  if (kept || step.num_prompt_rows == 0 || !has_roles) {
+    return {RowSet{.count = RowsOf(step, kept)}};
+  }
+  const int32_t* ids = step.message + message_.rows_by_role;
+  return {RowSet{.ids = ids, .count = step.num_prompt_rows, .prompt = true},
+          RowSet{.ids = ids + step.num_prompt_rows,
+                 .count = step.num_tokens - step.num_prompt_rows}};
+}
+
 int CudaBackend::Multiply(const Step& step, bool kept, const CudaLinear& w,
                           const Input& x, const RowsOnDevice& y, bool adds,
                           float scale) {
   w.rows = kept ? CudaLinear::Rows::kKept : CudaLinear::Rows::kAll;
-  if (kept || step.num_prompt_rows == 0 || !HasRoles(w)) {
-    return MultiplySet({.count = RowsOf(step, kept)}, w, x, y.From(0), adds,
-                       scale);
+  for (const RowSet& rows : RowSets(step, kept, HasRoles(w))) {
+    if (rows.count == 0) continue;
+    const int error = MultiplySet(rows, w, x, y.From(0), adds, scale);
+    if (error != 0) return error;
   }
-  const int32_t* ids = step.message + message_.rows_by_role;
-  const RowSet prompts = {
-      .ids = ids, .count = step.num_prompt_rows, .prompt = true};
-  const RowSet others = {.ids = ids + step.num_prompt_rows,
-                         .count = step.num_tokens - step.num_prompt_rows};
-  const int error = MultiplySet(prompts, w, x, y.From(0), adds, scale);
-  return error != 0 ? error : MultiplySet(others, w, x, y.From(0), adds, scale);
+  return 0;
 }
 
 cuda::RoundedRows CudaBackend::Rounded(cuda::InputFormat input,
@@ -431,7 +424,7 @@ void CudaBackend::DoHead(const Norm& norm, const Linear& linear,
                  .scale = options.scale,
                  .softcap = options.softcap,
                  .parts = head_parts_.as<cuda::Greatest>(),
-                 .ids = ids_.as<int32_t>()});
+                 .ids = drawn_ids()});
     if (finished != 0 || message_.draws < 0) return finished;
     return module_.draw_tokens(stream,
                                {.logits = logits_.data(),
@@ -440,7 +433,7 @@ void CudaBackend::DoHead(const Norm& norm, const Linear& linear,
                                 .rows = step.num_samples,
                                 .draws = reinterpret_cast<const cuda::DrawRow*>(
                                     step.message + message_.draws),
-                                .ids = ids_.as<int32_t>()});
+                                .ids = drawn_ids()});
   });
 }
 
@@ -469,9 +462,9 @@ Status CudaBackend::LaunchPhases(const Step& step) {
   for (const auto& phase : phases_) {
     RETURN_IF_ERROR(context_->Launched(phase(step)));
   }
-  if (step.num_samples == 0) return OkStatus();
-  return context_->Download(ids_on_host_.data(), ids_.data(),
-                            int64_t{step.num_samples} * 4);
+  const int64_t bytes = (num_counts() + step.num_samples) * 4;
+  if (bytes == 0) return OkStatus();
+  return context_->Download(ids_on_host_.data(), ids_.data(), bytes);
 }
 
 Status CudaBackend::DownloadLogits() {
@@ -480,7 +473,8 @@ Status CudaBackend::DownloadLogits() {
 }
 
 std::span<const int32_t> CudaBackend::ids() const {
-  return {ids_on_host_.as<int32_t>(), static_cast<size_t>(num_samples_)};
+  return {ids_on_host_.as<int32_t>() + num_counts(),
+          static_cast<size_t>(num_samples_)};
 }
 
 std::span<float> CudaBackend::logits(int32_t sample) {

@@ -8,6 +8,8 @@
 #include <algorithm>
 #include <cstdio>
 #include <functional>
+#include <numeric>
+#include <random>
 #include <string>
 #include <vector>
 
@@ -156,6 +158,96 @@ void Products(Bench& bench) {
   }
 }
 
+// Gate of a mixture as Qwen3-30B-A3B's: 8 of 128 experts a row, drawn evenly.
+void Experts(Bench& bench) {
+  constexpr int32_t kExperts = 128, kUsed = 8, kOutputs = 768, kInputs = 2048;
+  constexpr cuda::WeightFormat kFormat = cuda::WeightFormat::kQ4_K;
+  const int64_t row_bytes = CudaRowBytes(kFormat, kInputs);
+  const int64_t matrix = row_bytes * kOutputs;
+  const auto copies =
+      static_cast<int32_t>(kBeyondCaches / (kExperts * matrix) + 1);
+  const CudaBuffer weights = bench.Fill(matrix * kExperts * copies, kHalves);
+  std::vector<const std::byte*> pointers;
+  for (int64_t i = 0; i < kExperts * copies; ++i) {
+    pointers.push_back(weights.data() + i * matrix);
+  }
+  const CudaBuffer matrices = bench.Copy(pointers);
+  std::mt19937_64 random(1);
+  const auto run = [&](int32_t rows, const char* kernel, auto multiply,
+                       cuda::InputFormat input) {
+    const int32_t uses = rows * kUsed;
+    const int32_t tile_rows = input == cuda::InputFormat::kInt8
+                                  ? cuda::TileRows(rows)
+                                  : cuda::TensorTileRows(uses, kExperts);
+    std::vector<int32_t> chosen;
+    std::vector<int32_t> all(kExperts);
+    std::iota(all.begin(), all.end(), 0);
+    for (int32_t row = 0; row < rows; ++row) {
+      std::ranges::shuffle(all, random);
+      chosen.insert(chosen.end(), all.begin(), all.begin() + kUsed);
+    }
+    const CudaBuffer on_chosen = bench.Copy(chosen);
+    const CudaBuffer order = bench.Fill(int64_t{uses} * 4, 0);
+    const CudaBuffer counts = bench.Fill(kExperts * 4, 0);
+    const int32_t num_tiles = cuda::MostTiles(uses, kExperts, tile_rows);
+    const CudaBuffer tiles = bench.Fill(
+        num_tiles * static_cast<int64_t>(sizeof(cuda::ExpertTile)), 0);
+    const CudaBuffer num_read = bench.Fill(16, 0);
+    const auto sort = [&](int) {
+      return bench.module().order_uses(bench.stream(),
+                                       {.chosen = on_chosen.as<int32_t>(),
+                                        .uses = uses,
+                                        .experts = kExperts,
+                                        .tile_rows = tile_rows,
+                                        .order = order.as<int32_t>(),
+                                        .counts = counts.as<int32_t>(),
+                                        .num_read = num_read.as<int32_t>(),
+                                        .tiles = tiles.as<cuda::ExpertTile>(),
+                                        .num_tiles = num_tiles});
+    };
+    const double sort_us = bench.Time(20, sort);
+    const int64_t rounded_bytes = cuda::RoundedBytes(input, kInputs);
+    const CudaBuffer rounded = bench.Fill(rows * rounded_bytes, kHalves);
+    const CudaBuffer y = bench.Fill(int64_t{uses} * kOutputs * 4, kFloats);
+    const double us = bench.Time(copies, [&](int i) {
+      return multiply(
+          bench.stream(),
+          cuda::LinearArgs{.weights = {.data = nullptr,
+                                       .row_bytes = row_bytes,
+                                       .inputs = kInputs,
+                                       .outputs = kOutputs,
+                                       .format = kFormat},
+                           .rounded = rounded.data(),
+                           .rounded_bytes = rounded_bytes,
+                           .rows = tile_rows,
+                           .y = y.as<float>(),
+                           .out_pitch = kOutputs,
+                           .tiles = tiles.as<cuda::ExpertTile>(),
+                           .num_tiles = num_tiles,
+                           .order = order.as<int32_t>(),
+                           .matrices = matrices.as<const std::byte*>() +
+                                       int64_t{i} * kExperts,
+                           .uses_of_row = kUsed});
+    });
+    std::ranges::sort(chosen);
+    const auto read = std::ranges::unique(chosen).begin() - chosen.begin();
+    std::printf(
+        "experts %d of %d, %4d rows  %-7s %8.1f us %6.0f GB/s %6.1f TFLOP/s"
+        ", ordering %.1f us\n",
+        kUsed, kExperts, rows, kernel, us,
+        static_cast<double>(read * matrix) / us * 1e-3,
+        2.0 * uses * kOutputs * kInputs / us * 1e-6, sort_us);
+    std::fflush(stdout);
+  };
+  const cuda::Module& m = bench.module();
+  for (const int32_t rows : {1, 8, 64}) {
+    run(rows, "int8", m.multiply_int8, cuda::InputFormat::kInt8);
+  }
+  for (const int32_t rows : {64, 512, 4096}) {
+    run(rows, "tensor", m.multiply_on_tensors, cuda::InputFormat::kF16);
+  }
+}
+
 void Small(Bench& bench) {
   const CudaBuffer x = bench.Fill(int64_t{64} * 151936 * 4, kFloats);
   const CudaBuffer y = bench.Fill(int64_t{64} * 32768 * 4, kFloats);
@@ -231,6 +323,7 @@ int Main() {
   Bench bench;
   Peaks(bench);
   Products(bench);
+  Experts(bench);
   Small(bench);
   return 0;
 }
