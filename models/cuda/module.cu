@@ -139,6 +139,33 @@ void ReleaseGraph(Device*, Graph graph) {
   cudaGraphExecDestroy(static_cast<cudaGraphExec_t>(graph));
 }
 
+Outcome CreateEvent(Device* device, Event* event) {
+  *event = nullptr;
+  cudaError_t error = cudaSetDevice(device->ordinal);
+  cudaEvent_t made = nullptr;
+  if (error == cudaSuccess) error = cudaEventCreate(&made);
+  *event = made;
+  return Judge(device, error);
+}
+
+Outcome RecordEvent(Device* device, Event event) {
+  return Judge(device, cudaEventRecord(static_cast<cudaEvent_t>(event),
+                                       StreamOf(device)));
+}
+
+Outcome Elapsed(Device* device, Event from, Event to, double* seconds) {
+  float milliseconds = 0;
+  const cudaError_t error =
+      cudaEventElapsedTime(&milliseconds, static_cast<cudaEvent_t>(from),
+                           static_cast<cudaEvent_t>(to));
+  *seconds = 1e-3 * milliseconds;
+  return Judge(device, error);
+}
+
+void ReleaseEvent(Device*, Event event) {
+  cudaEventDestroy(static_cast<cudaEvent_t>(event));
+}
+
 const char* ErrorText(int error) {
   return cudaGetErrorString(static_cast<cudaError_t>(error));
 }
@@ -159,6 +186,10 @@ Module MakeModule() {
   table.end_capture = EndCapture;
   table.run_graph = RunGraph;
   table.release_graph = ReleaseGraph;
+  table.create_event = CreateEvent;
+  table.record_event = RecordEvent;
+  table.elapsed = Elapsed;
+  table.release_event = ReleaseEvent;
   table.error_text = ErrorText;
   SetKernels(table);
   return table;

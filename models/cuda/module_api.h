@@ -51,6 +51,7 @@ struct Device {
 inline constexpr int32_t kOldestMajor = 8;
 
 using Graph = void*;
+using Event = void*;
 
 struct Module {
   uint32_t version;
@@ -77,6 +78,13 @@ struct Module {
   Outcome (*end_capture)(Device* device, Graph* graph);
   Outcome (*run_graph)(Device* device, Graph graph);
   void (*release_graph)(Device* device, Graph graph);
+  // Marks on the device's stream (CUDA events). Recorded again, an event stands
+  // at its new place; outside of captures only.
+  Outcome (*create_event)(Device* device, Event* event);
+  Outcome (*record_event)(Device* device, Event event);
+  // From one mark to another, once the stream has passed both.
+  Outcome (*elapsed)(Device* device, Event from, Event to, double* seconds);
+  void (*release_event)(Device* device, Event event);
   // The text of a number that a kernel's launch returned.
   const char* (*error_text)(int error);
 

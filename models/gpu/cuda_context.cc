@@ -178,6 +178,32 @@ CudaGraph::~CudaGraph() {
   context_->module().release_graph(&device, graph_);
 }
 
+CudaEvent::~CudaEvent() {
+  if (event_ == nullptr) return;
+  cuda::Device device = context_->device();
+  context_->module().release_event(&device, event_);
+}
+
+StatusOr<CudaEvent> CudaContext::NewEvent() {
+  CudaEvent event;
+  const Outcome outcome = module_->create_event(&device_, &event.event_);
+  if (event.event_ != nullptr) event.context_ = shared_from_this();
+  RETURN_IF_ERROR(Judge(outcome));
+  return event;
+}
+
+Status CudaContext::Record(const CudaEvent& event) {
+  return Judge(module_->record_event(&device_, event.event_));
+}
+
+StatusOr<double> CudaContext::SecondsBetween(const CudaEvent& from,
+                                             const CudaEvent& to) {
+  double seconds = 0;
+  RETURN_IF_ERROR(
+      Judge(module_->elapsed(&device_, from.event_, to.event_, &seconds)));
+  return seconds;
+}
+
 StatusOr<CudaGraph> CudaContext::Capture(const std::function<Status()>& work) {
   RETURN_IF_ERROR(Judge(module_->begin_capture(&device_)));
   const Status asked = work();

@@ -84,6 +84,24 @@ class CudaGraph {
   cuda::Graph graph_ = nullptr;
 };
 
+// A mark on a device's stream.
+class CudaEvent {
+ public:
+  CudaEvent() = default;
+  CudaEvent(CudaEvent&& other) noexcept { *this = std::move(other); }
+  CudaEvent& operator=(CudaEvent&& other) noexcept {
+    std::swap(context_, other.context_);
+    std::swap(event_, other.event_);
+    return *this;
+  }
+  ~CudaEvent();
+
+ private:
+  friend class CudaContext;
+  std::shared_ptr<CudaContext> context_;
+  cuda::Event event_ = nullptr;
+};
+
 class CudaContext : public std::enable_shared_from_this<CudaContext> {
  public:
   // FAILED_PRECONDITION says why the device cannot serve.
@@ -107,6 +125,11 @@ class CudaContext : public std::enable_shared_from_this<CudaContext> {
   // or wait. Memory that it names must outlive the graph.
   StatusOr<CudaGraph> Capture(const std::function<Status()>& work);
   Status Run(const CudaGraph& graph);
+  StatusOr<CudaEvent> NewEvent();
+  // Stands where the stream's work ends now.
+  Status Record(const CudaEvent& event);
+  // Once the stream has passed both.
+  StatusOr<double> SecondsBetween(const CudaEvent& from, const CudaEvent& to);
   // Of a kernel's launch.
   Status Launched(int error) const;
 

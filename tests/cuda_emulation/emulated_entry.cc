@@ -34,6 +34,10 @@ extern "C" void millrace_emulated_fail_captures(bool fail) {
   millrace::cuda::FailCaptures(fail);
 }
 
+extern "C" void millrace_emulated_fail_events(bool fail) {
+  millrace::cuda::FailEvents(fail);
+}
+
 extern "C" int millrace_emulated_graph_runs() {
   return millrace::cuda::GraphRuns();
 }

@@ -1,6 +1,7 @@
 #include "tests/cuda_emulation/emulated_module.h"
 
 #include <atomic>
+#include <chrono>
 #include <cstdio>
 #include <cstdlib>
 #include <cstring>
@@ -16,6 +17,7 @@ int64_t device_bytes = int64_t{1} << 30;
 std::atomic<int> waits_until_failure = -1;
 Outcome open_outcome = Outcome::kFine;
 std::atomic<bool> captures_fail = false;
+std::atomic<bool> events_fail = false;
 std::atomic<int> graph_runs = 0;
 // What this thread captures.
 thread_local std::unique_ptr<cuda_emulation::Recording> capturing;
@@ -103,6 +105,36 @@ void ReleaseGraph(Device*, Graph graph) {
   delete static_cast<cuda_emulation::Recording*>(graph);
 }
 
+// Of the host's clock, when the stream gets there.
+using EventTime = std::chrono::steady_clock::time_point;
+
+Outcome CreateEvent(Device*, Event* event) {
+  *event = new EventTime;
+  return Outcome::kFine;
+}
+
+Outcome RecordEvent(Device* device, Event event) {
+  if (events_fail) {
+    std::snprintf(device->text, sizeof device->text, "an emulated fault");
+    return Outcome::kFault;
+  }
+  cuda_emulation::Do([=] {
+    *static_cast<EventTime*>(event) = std::chrono::steady_clock::now();
+  });
+  return Outcome::kFine;
+}
+
+Outcome Elapsed(Device*, Event from, Event to, double* seconds) {
+  const std::chrono::duration<double> between =
+      *static_cast<EventTime*>(to) - *static_cast<EventTime*>(from);
+  *seconds = between.count();
+  return Outcome::kFine;
+}
+
+void ReleaseEvent(Device*, Event event) {
+  delete static_cast<EventTime*>(event);
+}
+
 const char* ErrorText(int) { return "an emulated error"; }
 
 Module MakeModule() {
@@ -121,6 +153,10 @@ Module MakeModule() {
   table.end_capture = EndCapture;
   table.run_graph = RunGraph;
   table.release_graph = ReleaseGraph;
+  table.create_event = CreateEvent;
+  table.record_event = RecordEvent;
+  table.elapsed = Elapsed;
+  table.release_event = ReleaseEvent;
   table.error_text = ErrorText;
   SetKernels(table);
   return table;
@@ -137,6 +173,7 @@ void SetEmulatedDevices(int32_t count) { device_count = count; }
 void SetEmulatedBytes(int64_t bytes) { device_bytes = bytes; }
 void FailWaitAfter(int steps) { waits_until_failure = steps; }
 void FailCaptures(bool fail) { captures_fail = fail; }
+void FailEvents(bool fail) { events_fail = fail; }
 int GraphRuns() { return graph_runs; }
 void SetOpenOutcome(Outcome outcome) { open_outcome = outcome; }
 

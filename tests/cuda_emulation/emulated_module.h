@@ -18,6 +18,8 @@ void SetEmulatedBytes(int64_t bytes);
 void FailWaitAfter(int steps);
 // Whether captures of graphs fail from now on.
 void FailCaptures(bool fail);
+// Whether events cannot be recorded from now on.
+void FailEvents(bool fail);
 // Graphs that ran so far.
 int GraphRuns();
 // What opening device 0 gives from now on.

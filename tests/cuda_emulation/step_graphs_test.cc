@@ -3,6 +3,7 @@
 #include <dlfcn.h>
 #include <gtest/gtest.h>
 
+#include <chrono>
 #include <cstdio>
 #include <cstdlib>
 
@@ -23,6 +24,8 @@ class StepGraphsTest : public testing::Test {
     const auto symbol = [&](const char* name) { return dlsym(handle, name); };
     fail_captures_ = reinterpret_cast<void (*)(bool)>(
         symbol("millrace_emulated_fail_captures"));
+    fail_events_ = reinterpret_cast<void (*)(bool)>(
+        symbol("millrace_emulated_fail_events"));
     graph_runs_ =
         reinterpret_cast<int (*)()>(symbol("millrace_emulated_graph_runs"));
     fail_wait_ =
@@ -30,6 +33,7 @@ class StepGraphsTest : public testing::Test {
   }
   ~StepGraphsTest() override {
     fail_captures_(false);
+    fail_events_(false);
     unsetenv("MILLRACE_CUDA_MODULE");
   }
 
@@ -71,6 +75,7 @@ class StepGraphsTest : public testing::Test {
   }
 
   void (*fail_captures_)(bool);
+  void (*fail_events_)(bool);
   int (*graph_runs_)();
   void (*fail_wait_)(int);
 };
@@ -125,6 +130,75 @@ TEST_F(StepGraphsTest, RunExpertsAndChunks) {
     }
     EXPECT_EQ(answers[0], answers[1]) << folder;
   }
+}
+
+// While somebody asks when phases ran, steps are launched kernel by kernel with
+// marks between them, and give the same bits.
+TEST_F(StepGraphsTest, AreNotUsedWhilePhasesAreTimed) {
+  TinyModel tiny;
+  tiny.layers = 2;
+  LlmModel model = MustLoad(tiny, Options(false));
+  const auto want = Drive(*model.runner, Requests(), {.chunk = 60});
+  StepTrace trace;
+  model.runner->TraceSteps(&trace);
+  const int runs = graph_runs_();
+  const auto begun = std::chrono::steady_clock::now();
+  EXPECT_EQ(Drive(*model.runner, Requests(), {.chunk = 60}), want);
+  const auto ended = std::chrono::steady_clock::now();
+  EXPECT_EQ(graph_runs_(), runs);
+
+  // Of the last step, whose rows the GPU drew; then the host took them.
+  ASSERT_EQ(trace.members.size(), 1u);
+  using enum StepPhase;
+  const std::pair<StepPhase, int32_t> phases[] = {
+      {kEmbed, 0},
+      {kQkv, 0},
+      {kQkv, 0},
+      {kAttention, 0},
+      {kAttentionOutput, 0},
+      {kGateUp, 0},
+      {kDown, 0},
+      {kQkv, 1},
+      {kQkv, 1},
+      {kAttention, 1},
+      {kAttentionOutput, 1},  // the rows that are kept
+      {kAttentionOutput, 1},
+      {kGateUp, 1},
+      {kDown, 1},
+      {kHead, 1},
+      {kSample, 1},
+      {kSample, 0}};
+  const std::vector<PhaseSpan>& spans = trace.members[0];
+  ASSERT_EQ(spans.size(), std::size(phases));
+  for (size_t i = 0; i < spans.size(); ++i) {
+    EXPECT_EQ(spans[i].phase, phases[i].first) << i;
+    EXPECT_EQ(spans[i].layer, phases[i].second) << i;
+    EXPECT_LE(spans[i].begin, spans[i].end) << i;
+    EXPECT_GE(spans[i].begin, i == 0 ? begun : spans[i - 1].end) << i;
+  }
+  EXPECT_LT(spans[0].begin, spans.back().begin) << "computing takes time";
+  EXPECT_LE(spans.back().end, ended);
+
+  model.runner->TraceSteps(nullptr);
+  EXPECT_EQ(Drive(*model.runner, Requests(), {.chunk = 60}), want);
+  EXPECT_GT(graph_runs_(), runs);
+  EXPECT_EQ(trace.members[0].size(), spans.size()) << "nobody asks any more";
+}
+
+TEST_F(StepGraphsTest, AFailedMarkIsNoFailedStep) {
+  TinyModel tiny;
+  tiny.layers = 1;
+  LlmModel model = MustLoad(tiny, Options(false));
+  const std::vector<DriverRequest> requests = {Requests()[0]};
+  const auto want = Drive(*model.runner, requests, {});
+  StepTrace trace;
+  model.runner->TraceSteps(&trace);
+  fail_events_(true);
+  EXPECT_EQ(Drive(*model.runner, requests, {}), want);
+  EXPECT_EQ(trace.members.at(0).size(), 1u) << "what the host drew";
+  fail_events_(false);
+  EXPECT_EQ(Drive(*model.runner, requests, {}), want);
+  EXPECT_GT(trace.members.at(0).size(), 5u);
 }
 
 TEST_F(StepGraphsTest, AFailedCaptureIsNoFailedStep) {

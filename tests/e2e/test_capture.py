@@ -1,4 +1,5 @@
 """POST /debug/trace and millrace trace: what all threads do for some seconds."""
+import contextlib
 import json
 import subprocess
 import threading
@@ -24,27 +25,37 @@ def post(server, path, body=None, **headers):
         return answer.read().decode()
 
 
+@contextlib.contextmanager
+def repeated(work):
+    """Does it all the time."""
+    done = threading.Event()
+
+    def repeat():
+        while not done.is_set():
+            try:
+                work()
+            except OSError:
+                return
+
+    thread = threading.Thread(target=repeat)
+    thread.start()
+    yield
+    done.set()
+    thread.join()
+
+
 @pytest.fixture(scope="module")
 def busy():
     """A server that completes text and computes a graph all the time."""
     with start(MODEL, GRAPH) as server:
-        done = threading.Event()
-
         def work():
-            while not done.is_set():
-                try:
-                    post(server, "/v1/completions", {
-                        "model": MODEL_ID, "prompt": "Once upon a time",
-                        "max_tokens": 12, "ignore_eos": True})
-                    post(server, "/v2/models/mlp/infer", INFER)
-                except OSError:
-                    return
+            post(server, "/v1/completions", {
+                "model": MODEL_ID, "prompt": "Once upon a time",
+                "max_tokens": 12, "ignore_eos": True})
+            post(server, "/v2/models/mlp/infer", INFER)
 
-        thread = threading.Thread(target=work)
-        thread.start()
-        yield server
-        done.set()
-        thread.join()
+        with repeated(work):
+            yield server
 
 
 def tracks(trace):
@@ -96,6 +107,44 @@ def test_a_capture_shows_requests_steps_phases_and_operators(busy):
     ends = [e for e in trace["traceEvents"] if e["ph"] == "e"]
     assert len(ends) == len(requests)
     assert trace["otherData"]["slices_dropped"] == 0
+
+
+def test_phases_of_a_gpu_are_those_of_its_own_clock():
+    module = BINARY.parent / "libmillrace_cuda_emulated.so"
+    if not module.exists():
+        pytest.skip("built without the emulated module")
+    with start(f"tiny={REPO}/tests/data/hf_llama", "--device", "cuda:0",
+               env={"MILLRACE_CUDA_MODULE": str(module)}) as server:
+        def complete():
+            return post(server, "/v1/completions", {
+                "model": "tiny", "prompt": [7, 9, 20], "max_tokens": 4,
+                "temperature": 0, "ignore_eos": True, "seed": 1})
+
+        def text():
+            return json.loads(complete())["choices"][0]["text"]
+
+        before = text()
+        with repeated(complete):
+            trace = json.loads(post(server, "/debug/trace?seconds=1"))
+            words = post(server, "/debug/trace?seconds=1&format=text")
+        where = tracks(trace)
+        slices = {}
+        for event in trace["traceEvents"]:
+            if event["ph"] == "X":
+                slices.setdefault(where[event["pid"], event["tid"]],
+                                  []).append(event)
+        steps = slices["model tiny", "steps"]
+        phases = slices["model tiny", "worker 0"]
+        assert {"embed", "qkv", "attention", "attention_output", "gate_up",
+                "down", "head", "sample"} == {s["name"] for s in phases}
+        assert {s["args"]["layer"] for s in phases if s["name"] == "qkv"} == {
+            0, 1}
+        # The clock's marks are in microseconds.
+        assert all(any(step["ts"] - 1 <= s["ts"] and s["ts"] + s["dur"] <=
+                       step["ts"] + step["dur"] + 1 for step in steps)
+                   for s in phases[:300])
+        assert "model tiny: phases: " in words
+        assert text() == before
 
 
 def test_the_breakdown_says_where_time_went(busy):

@@ -68,7 +68,8 @@ CudaBackend::CudaBackend(const CudaBackendOptions& options)
       message_(shape(), limits_, kv_format_,
                kBlocksOfMultiprocessor * context_->device().multiprocessors,
                options.graphs),
-      graphs_(*context_) {
+      graphs_(*context_),
+      timer_(*context_) {
   for (const RopeTable& rope : shape().ropes) {
     frequencies_.push_back(AddConstant(rope.frequencies));
   }

@@ -20,6 +20,7 @@
 
 #include "models/cuda/module_api.h"
 #include "models/gpu/cuda_context.h"
+#include "models/gpu/stream_timer.h"
 #include "models/llm/backend.h"
 #include "models/llm/cuda/step_graphs.h"
 #include "models/llm/cuda/step_message.h"
@@ -91,7 +92,9 @@ class CudaBackend final : public Backend {
   Status DownloadLogits();
   // Ends what was started. The ids are those of the greatest logits, or
   // drawn.
-  Status Wait() { return context_->Wait(); }
+  Status Wait();
+  // From the next step on; see Runner. Its steps are no graphs.
+  void TraceSteps(StepTrace* trace) { trace_ = trace; }
   std::span<const int32_t> ids() const;
   // Of one sample, LogitsWidth of them, once downloaded; may be written.
   std::span<float> logits(int32_t sample);
@@ -106,6 +109,11 @@ class CudaBackend final : public Backend {
     int32_t num_samples = 0;
     int32_t num_copies = 0;
     bool all_sample = false;  // the rows kept for the head are all rows
+  };
+  struct Phase {
+    StepPhase phase;
+    int32_t layer;
+    std::function<int(const Step&)> launch;
   };
   // Rows that are computed in the same way.
   struct RowSet {
@@ -187,10 +195,15 @@ class CudaBackend final : public Backend {
   // Where the values will be among the constants.
   int64_t AddConstant(std::span<const float> values);
   NormAt AddNorm(const Norm& norm);
-  void Record(std::function<int(const Step&)> phase) {
-    phases_.push_back(std::move(phase));
+  // What is recorded from here on is told as this.
+  void Enter(StepPhase phase) { phase_ = phase; }
+  void Record(std::function<int(const Step&)> launch) {
+    phases_.push_back({phase_, layer_, std::move(launch)});
   }
   Status LaunchPhases(const Step& step);
+  // When phases ran, if somebody asks.
+  void BeginTimes();
+  void KeepTimes(const Status& marked);
   Status AllocateRows(RowsOnDevice& rows, int64_t count, int64_t width);
 
   StatusOr<double> SecondsOf(int (*launch)(cuda::Stream, const cuda::PeakArgs&),
@@ -301,8 +314,10 @@ class CudaBackend final : public Backend {
   int64_t weight_bytes_ = 0;
   std::vector<float> constants_;
   std::vector<int64_t> frequencies_;  // of each rope, among the constants
-  std::vector<std::function<int(const Step&)>> phases_;
-  bool keeping_ = false;  // recording after KeepSampleRows
+  std::vector<Phase> phases_;
+  StepPhase phase_ = StepPhase::kEmbed;  // that is recorded
+  int32_t layer_ = -1;                   // likewise
+  bool keeping_ = false;                 // recording after KeepSampleRows
   bool has_branch_ = false;
   cuda::ActivateArgs activation_;  // of the layer that is recorded
   // What adds the attention of that layer, once the feed-forward has read x.
@@ -324,7 +339,11 @@ class CudaBackend final : public Backend {
   CudaBuffer chosen_, use_weights_, use_order_, use_counts_, use_tiles_;
   // On the host, for transfers.
   CudaBuffer step_on_host_, ids_on_host_, logits_on_host_;
-  int32_t num_samples_ = 0;  // of the step launched last
+  // Of the step launched last.
+  int32_t num_samples_ = 0;
+  bool is_timed_ = false;
+  StepTrace* trace_ = nullptr;  // or null: nobody asks
+  StreamTimer timer_;
 };
 
 }  // namespace millrace::models

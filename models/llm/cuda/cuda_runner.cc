@@ -1,6 +1,7 @@
 #include "models/llm/cuda/cuda_runner.h"
 
 #include <algorithm>
+#include <chrono>
 #include <utility>
 
 namespace millrace::models {
@@ -94,12 +95,19 @@ StatusOr<const StepResult*> CudaRunner::Wait() {
   if (backend_->shape().hidden_rows) {  // which LogitsView shows
     return static_cast<const StepResult*>(&result_);
   }
+  const auto begun = std::chrono::steady_clock::now();
   for (int32_t i = 0; i < batch_->num_samples;) {
     const int32_t end = EndOfSequence(*batch_, i);
     DrawSequence(i, end);
     i = end;
   }
   Count();
+  if (trace_ != nullptr) {
+    trace_->members[0].push_back({.phase = StepPhase::kSample,
+                                  .layer = 0,
+                                  .begin = begun,
+                                  .end = std::chrono::steady_clock::now()});
+  }
   return static_cast<const StepResult*>(&result_);
 }
 

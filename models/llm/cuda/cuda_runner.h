@@ -29,6 +29,10 @@ class CudaRunner final : public Runner, public LogitsView {
   void Launch(const StepBatch& batch) override;
   StatusOr<const StepResult*> Wait() override;
   StepAccount account() const override { return account_; }
+  void TraceSteps(StepTrace* trace) override {
+    trace_ = trace;
+    backend_->TraceSteps(trace);
+  }
   RunnerRoofline MeasureRoofline() override;
   std::vector<int32_t> ForcedTokens(int32_t slot, int32_t most) override {
     return sampler_.ForcedTokens(slot, most);
@@ -52,6 +56,7 @@ class CudaRunner final : public Runner, public LogitsView {
   std::vector<bool> takes_id_;        // sample takes the id of the GPU
   std::vector<uint32_t> masks_;       // of the sequence that is drawn for
   const StepBatch* batch_ = nullptr;
+  StepTrace* trace_ = nullptr;  // or null: nobody asks
   StepAccount account_;
   StepResult result_;
   Status status_;

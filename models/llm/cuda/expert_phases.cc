@@ -74,6 +74,7 @@ void CudaBackend::DoNormExperts(const Norm& norm, const ExpertsOptions& experts,
   const bool kept = own.kept = keeping_;
   const bool normalises = !options.post_norm.weight.empty();
   has_branch_ = has_branch_ || normalises;
+  Enter(StepPhase::kGateUp);  // all of it, as on cores
   Record([=, this, &own, at = AddNorm(norm), post = AddNorm(options.post_norm),
           scale = options.scale](const Step& step) {
     const RowsOnDevice& out = normalises ? branch_ : x(step, kept);

@@ -1,4 +1,4 @@
-// Recording: what each phase launches, and the step that runs them.
+// Recording: what each phase launches.
 #include <algorithm>
 #include <utility>
 
@@ -191,6 +191,7 @@ int CudaBackend::AddBranch(const NormAt& norm, int32_t rows, float scale,
 void CudaBackend::DoEmbed(const Linear& table, const EmbedOptions& options) {
   const auto& rows = static_cast<const CudaLinear&>(table);
   const auto* positions = static_cast<const CudaLinear*>(options.positions);
+  Enter(StepPhase::kEmbed);
   Record([this, &rows, positions, scale = options.scale](const Step& step) {
     const int error =
         module_.copy_pages(context_->device().stream,
@@ -219,6 +220,8 @@ void CudaBackend::DoEmbed(const Linear& table, const EmbedOptions& options) {
 
 void CudaBackend::DoNormLinear(const Norm& norm, const Linear& qkv) {
   CHECK(!keeping_, "keys and values are kept of every row");
+  ++layer_;
+  Enter(StepPhase::kQkv);
   Record([this, at = AddNorm(norm),
           &w = static_cast<const CudaLinear&>(qkv)](const Step& step) {
     return Multiply(step, false, w, Normed(at, x_), qkv_);
@@ -278,6 +281,7 @@ void CudaBackend::DoRopeWriteKv(int32_t layer, const RopeOptions& options) {
       options.rope < 0 ? -1 : frequencies_[static_cast<size_t>(options.rope)];
   const NormAt q = AddNorm({.weight = options.q_norm});
   const NormAt k = AddNorm({.weight = options.k_norm});
+  Enter(StepPhase::kQkv);
   Record([=, this](const Step& step) {
     return RopeRows(step, layer, options, frequencies, q.weight, k.weight);
   });
@@ -286,6 +290,7 @@ void CudaBackend::DoRopeWriteKv(int32_t layer, const RopeOptions& options) {
 void CudaBackend::DoAttend(int32_t layer, const AttendOptions& options) {
   const int64_t sinks = options.sinks.empty() ? -1 : AddConstant(options.sinks);
   const size_t index = message_.AddWindow(options.window, options.chunked);
+  Enter(StepPhase::kAttention);
   Record([=, this](const Step& step) {
     const StepMessage::Work& work = message_.work(index);
     return module_.attend(
@@ -320,6 +325,7 @@ void CudaBackend::DoAttend(int32_t layer, const AttendOptions& options) {
 
 void CudaBackend::DoKeepSampleRows() {
   keeping_ = true;
+  Enter(StepPhase::kAttentionOutput);
   Record([this](const Step& step) {
     if (step.all_sample) return 0;
     const auto gather = [&](const RowsOnDevice& from, const RowsOnDevice& to) {
@@ -379,13 +385,16 @@ void CudaBackend::DoLinearResidual(Branch branch, const Linear& linear,
     waiting_ = std::move(add);
     return;
   }
+  Enter(StepPhase::kAttentionOutput);
   if (waiting_) Record(std::exchange(waiting_, nullptr));
+  if (branch == Branch::kFfn) Enter(StepPhase::kDown);
   Record(std::move(add));
 }
 
 void CudaBackend::DoNormGateUpAct(const Norm& norm, const Linear& gate_up,
                                   Activation activation) {
   const bool kept = keeping_;
+  Enter(StepPhase::kGateUp);
   Record([=, this, at = AddNorm(norm),
           &w = static_cast<const CudaLinear&>(gate_up)](const Step& step) {
     return Multiply(step, kept, w, Normed(at, x(step, kept)), gate_up_);
@@ -398,6 +407,7 @@ void CudaBackend::DoNormGateUpAct(const Norm& norm, const Linear& gate_up,
 
 void CudaBackend::DoHiddenRows(const Norm& norm) {
   CHECK(keeping_, "only rows that sample leave");
+  Enter(StepPhase::kHead);
   Record([=, this, at = AddNorm(norm)](const Step& step) {
     cuda::NormArgs args = NormOf(at, x(step, true));
     args.rows = step.num_samples;
@@ -410,23 +420,26 @@ void CudaBackend::DoHiddenRows(const Norm& norm) {
 void CudaBackend::DoHead(const Norm& norm, const Linear& linear,
                          const HeadOptions& options) {
   CHECK(keeping_, "only rows that sample go through the head");
+  Enter(StepPhase::kHead);
   Record([=, this, at = AddNorm(norm),
           &w = static_cast<const CudaLinear&>(linear)](const Step& step) {
     const int error =
         Multiply(step, true, w, Normed(at, x(step, true)), logits_);
     if (error != 0) return error;
-    const cuda::Stream stream = context_->device().stream;
-    const int finished = module_.finish_logits(
-        stream, {.logits = logits_.data(),
-                 .pitch = logits_.pitch,
-                 .vocab = shape().vocab,
-                 .rows = step.num_samples,
-                 .scale = options.scale,
-                 .softcap = options.softcap,
-                 .parts = head_parts_.as<cuda::Greatest>(),
-                 .ids = drawn_ids()});
-    if (finished != 0 || message_.draws < 0) return finished;
-    return module_.draw_tokens(stream,
+    return module_.finish_logits(context_->device().stream,
+                                 {.logits = logits_.data(),
+                                  .pitch = logits_.pitch,
+                                  .vocab = shape().vocab,
+                                  .rows = step.num_samples,
+                                  .scale = options.scale,
+                                  .softcap = options.softcap,
+                                  .parts = head_parts_.as<cuda::Greatest>(),
+                                  .ids = drawn_ids()});
+  });
+  Enter(StepPhase::kSample);
+  Record([this](const Step& step) {
+    if (message_.draws < 0) return 0;
+    return module_.draw_tokens(context_->device().stream,
                                {.logits = logits_.data(),
                                 .pitch = logits_.pitch,
                                 .vocab = shape().vocab,
@@ -435,51 +448,6 @@ void CudaBackend::DoHead(const Norm& norm, const Linear& linear,
                                     step.message + message_.draws),
                                 .ids = drawn_ids()});
   });
-}
-
-Status CudaBackend::Launch(const StepBatch& batch,
-                           std::span<const cuda::DrawRow> draws) {
-  CHECK(pages_.data() != nullptr, "memory is bound before the first step");
-  CHECK(batch.num_tokens <= limits_.max_tokens &&
-            batch.num_samples <= limits_.max_samples &&
-            batch.num_seqs <= limits_.max_seqs,
-        "a step keeps its limits");
-  message_.Fill(batch, draws, step_on_host_.as<int32_t>());
-  num_samples_ = batch.num_samples;
-  RETURN_IF_ERROR(
-      context_->Upload(step_.data(), step_on_host_.data(), message_.bytes()));
-  const Step step = {.message = step_.as<int32_t>(),
-                     .num_tokens = message_.num_rows,
-                     .num_prompt_rows = message_.num_prompt_rows,
-                     .num_samples = message_.num_samples,
-                     .num_copies = batch.num_copies,
-                     .all_sample = message_.all_sample};
-  const auto launch = [&] { return LaunchPhases(step); };
-  return message_.padded ? graphs_.Run(message_.Layout(), launch) : launch();
-}
-
-Status CudaBackend::LaunchPhases(const Step& step) {
-  for (const auto& phase : phases_) {
-    RETURN_IF_ERROR(context_->Launched(phase(step)));
-  }
-  const int64_t bytes = (num_counts() + step.num_samples) * 4;
-  if (bytes == 0) return OkStatus();
-  return context_->Download(ids_on_host_.data(), ids_.data(), bytes);
-}
-
-Status CudaBackend::DownloadLogits() {
-  return context_->Download(logits_on_host_.data(), logits_.data(),
-                            num_samples_ * logits_.pitch * 4);
-}
-
-std::span<const int32_t> CudaBackend::ids() const {
-  return {ids_on_host_.as<int32_t>() + num_counts(),
-          static_cast<size_t>(num_samples_)};
-}
-
-std::span<float> CudaBackend::logits(int32_t sample) {
-  return {logits_on_host_.as<float>() + sample * logits_.pitch,
-          static_cast<size_t>(LogitsWidth(shape()))};
 }
 
 }  // namespace millrace::models

@@ -1,0 +1,91 @@
+// Running: a step's message goes to the device, its phases are launched in
+// order, and the ids come back. While somebody asks when phases ran, a mark (a
+// CUDA event) stands behind each. A mark that fails takes the step's times away
+// and nothing else.
+#include <algorithm>
+#include <vector>
+
+#include "config/base/log.h"
+#include "models/llm/cuda/cuda_backend.h"
+
+namespace millrace::models {
+
+Status CudaBackend::Launch(const StepBatch& batch,
+                           std::span<const cuda::DrawRow> draws) {
+  CHECK(pages_.data() != nullptr, "memory is bound before the first step");
+  CHECK(batch.num_tokens <= limits_.max_tokens &&
+            batch.num_samples <= limits_.max_samples &&
+            batch.num_seqs <= limits_.max_seqs,
+        "a step keeps its limits");
+  message_.Fill(batch, draws, step_on_host_.as<int32_t>());
+  num_samples_ = batch.num_samples;
+  BeginTimes();
+  RETURN_IF_ERROR(
+      context_->Upload(step_.data(), step_on_host_.data(), message_.bytes()));
+  const Step step = {.message = step_.as<int32_t>(),
+                     .num_tokens = message_.num_rows,
+                     .num_prompt_rows = message_.num_prompt_rows,
+                     .num_samples = message_.num_samples,
+                     .num_copies = batch.num_copies,
+                     .all_sample = message_.all_sample};
+  const auto launch = [&] { return LaunchPhases(step); };
+  // A graph has no marks between its phases.
+  const bool as_graph = message_.padded && !is_timed_;
+  return as_graph ? graphs_.Run(message_.Layout(), launch) : launch();
+}
+
+Status CudaBackend::LaunchPhases(const Step& step) {
+  for (const Phase& phase : phases_) {
+    RETURN_IF_ERROR(context_->Launched(phase.launch(step)));
+    if (is_timed_) KeepTimes(timer_.Mark());
+  }
+  const int64_t bytes = (num_counts() + step.num_samples) * 4;
+  if (bytes == 0) return OkStatus();
+  return context_->Download(ids_on_host_.data(), ids_.data(), bytes);
+}
+
+Status CudaBackend::DownloadLogits() {
+  return context_->Download(logits_on_host_.data(), logits_.data(),
+                            num_samples_ * logits_.pitch * 4);
+}
+
+std::span<const int32_t> CudaBackend::ids() const {
+  return {ids_on_host_.as<int32_t>() + num_counts(),
+          static_cast<size_t>(num_samples_)};
+}
+
+std::span<float> CudaBackend::logits(int32_t sample) {
+  return {logits_on_host_.as<float>() + sample * logits_.pitch,
+          static_cast<size_t>(LogitsWidth(shape()))};
+}
+
+void CudaBackend::BeginTimes() {
+  is_timed_ = trace_ != nullptr;
+  if (!is_timed_) return;
+  trace_->members.assign(1, {});  // the device
+  KeepTimes(timer_.Begin());
+}
+
+void CudaBackend::KeepTimes(const Status& marked) {
+  if (marked.ok()) return;
+  LogWarning("the phases of a step have no times", {{"why", marked.message()}});
+  is_timed_ = false;
+}
+
+Status CudaBackend::Wait() {
+  RETURN_IF_ERROR(context_->Wait());
+  if (!is_timed_) return OkStatus();
+  const StatusOr<std::vector<StreamTimer::Time>> times = timer_.Times();
+  KeepTimes(times.status());
+  if (!is_timed_) return OkStatus();
+  // Fewer than phases where one was not launched.
+  for (size_t i = 0; i + 1 < times->size(); ++i) {
+    trace_->members[0].push_back({.phase = phases_[i].phase,
+                                  .layer = std::max(phases_[i].layer, 0),
+                                  .begin = (*times)[i],
+                                  .end = (*times)[i + 1]});
+  }
+  return OkStatus();
+}
+
+}  // namespace millrace::models
