@@ -65,7 +65,9 @@ template <int kOutputs, int kRows>
 __device__ __forceinline__ void StoreSums(
     const LinearArgs& args, const RowTile& tile, int64_t first, int lane,
     const float (&sums)[kOutputs][kRows]) {
+  MILLRACE_UNROLL
   for (int o = 0; o < kOutputs; ++o) {
+    MILLRACE_UNROLL
     for (int r = 0; r < kRows; ++r) {
       const float sum = WarpSum(sums[o][r]);
       if (lane == 0 && first + o < args.weights.outputs &&
