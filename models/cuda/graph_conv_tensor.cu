@@ -19,11 +19,12 @@ class PixelRows {
       pixels_[i] =
           PixelAt(args.window, Min64(first + Row(i), PixelsOut(args) - 1));
     }
-    walk_.Advance(args, static_cast<int>(threadIdx.x) % kSlabUnits * kValues);
+    walk_.Advance(args.window, args.channels,
+                  static_cast<int>(threadIdx.x) % kSlabUnits * kValues);
   }
   // Slabs are fetched in order.
   __device__ __forceinline__ void Fetch(int, uint4*) {
-    const bool there = walk_.IsThere(args_);
+    const bool there = walk_.IsThere(args_.window);
     MILLRACE_UNROLL
     for (int i = 0; i < kMine; ++i) {
       const int read =
@@ -35,7 +36,7 @@ class PixelRows {
                          walk_.channel,
           values_[i]);
     }
-    walk_.Advance(args_, kSlabUnits * kValues);
+    walk_.Advance(args_.window, args_.channels, kSlabUnits * kValues);
   }
   __device__ __forceinline__ void Store(uint4* to) const {
     const int own = static_cast<int>(threadIdx.x) % kSlabUnits;
@@ -67,7 +68,7 @@ class PixelValues {
         walk_(),
         pixel_(PixelAt(args.window,
                        Min64(first + Place::Row(), PixelsOut(args) - 1))) {
-    walk_.Advance(args, Place::Unit(0) * kValues);
+    walk_.Advance(args.window, args.channels, Place::Unit(0) * kValues);
   }
   __device__ __forceinline__ void Fetch(int, uint4*) {
     TapWalk walk = walk_;
@@ -76,7 +77,7 @@ class PixelValues {
       MILLRACE_UNROLL
       for (int j = 0; j < kValues; ++j) {
         const int read =
-            walk.IsThere(args_)
+            walk.IsThere(args_.window)
                 ? ReadAt(args_.window, args_.transposed, pixel_, walk.tap)
                 : -1;
         values_[i][j] =
@@ -84,11 +85,11 @@ class PixelValues {
                 ? 0.0f
                 : args_
                       .x[(pixel_.image + read) * args_.channels + walk.channel];
-        walk.Advance(args_, 1);
+        walk.Advance(args_.window, args_.channels, 1);
       }
-      walk.Advance(args_, (Place::kStep - 1) * kValues);
+      walk.Advance(args_.window, args_.channels, (Place::kStep - 1) * kValues);
     }
-    walk_.Advance(args_, kSlabUnits * kValues);
+    walk_.Advance(args_.window, args_.channels, kSlabUnits * kValues);
   }
   __device__ __forceinline__ void Store(uint4* to) const {
     MILLRACE_UNROLL
@@ -127,8 +128,8 @@ __global__ void __launch_bounds__(T::kThreads, T::kBlocks)
                                .start = 0,
                                .wide = args.wide,
                                .epilogue = args.epilogue};
-  MultiplyTensorTile<kPrecision, T>(slabs, rows, weights, result, row0,
-                                    output0);
+  MultiplyTensorTile<FloatFactors<kPrecision>, T>(slabs, rows, weights, result,
+                                                  row0, output0);
 }
 
 template <GraphPrecision kPrecision>

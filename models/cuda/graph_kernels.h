@@ -71,7 +71,8 @@ struct PointwiseInstruction {
 };
 
 // y[i] = program of element i of each operand, which lies at strides of its
-// own: 0 where it repeats.
+// own: 0 where it repeats. Operands and the result are f32, or bytes that stand
+// for (q - zero) * scale.
 struct PointwiseArgs {
   int32_t rank;
   int32_t num_operands;
@@ -79,9 +80,13 @@ struct PointwiseArgs {
   int64_t count;
   int64_t sizes[kMostAxes];
   int64_t strides[kMostOperands][kMostAxes];
-  const float* x[kMostOperands];
+  const void* x[kMostOperands];
+  float scales[kMostOperands];  // 0: f32
+  int32_t zeros[kMostOperands];
   PointwiseInstruction program[kMostInstructions];
-  float* y;
+  void* y;
+  float y_scale;  // multiplies a result in bytes; 0: f32
+  int32_t y_zero;
 };
 
 // What the factors of products are rounded to; sums are f32. kTf32 keeps 10 of
@@ -249,15 +254,17 @@ struct CheckIndicesArgs {
   int64_t* found;  // [2]
 };
 
-// to[i * to_strides] = from[i * from_strides] for each index i.
+// to[i * to_strides] = from[i * from_strides] for each index i. Values are f32,
+// or bytes, and so are strides.
 struct CopyStridedArgs {
+  bool bytes;
   int32_t rank;
   int64_t count;
   int64_t sizes[kMostAxes];
   int64_t from_strides[kMostAxes];
   int64_t to_strides[kMostAxes];
-  const float* from;
-  float* to;
+  const void* from;
+  void* to;
 };
 
 enum class CastFrom : int32_t { kI64, kI32, kU8, kBool };

@@ -1,6 +1,6 @@
 // Elementwise work of graphs, a thread an element: fused programs, copies
 // between strides, casts.
-#include "models/cuda/graph_functions.cuh"
+#include "models/cuda/graph_byte_end.cuh"
 
 namespace millrace::cuda {
 namespace {
@@ -40,13 +40,26 @@ __global__ void PointwiseKernel(PointwiseArgs args) {
     }
   }
   float registers[kMostOperands + kMostInstructions];
-  for (int o = 0; o < args.num_operands; ++o) registers[o] = args.x[o][at[o]];
+  for (int o = 0; o < args.num_operands; ++o) {
+    if (args.scales[o] == 0) {
+      registers[o] = static_cast<const float*>(args.x[o])[at[o]];
+    } else {
+      const int32_t q = static_cast<const uint8_t*>(args.x[o])[at[o]];
+      registers[o] =
+          __fmul_rn(static_cast<float>(q - args.zeros[o]), args.scales[o]);
+    }
+  }
   int last = args.num_operands - 1;
   for (int op = 0; op < args.num_instructions; ++op) {
     const PointwiseInstruction& in = args.program[op];
     registers[++last] = Combine(in, registers[in.x], registers[in.y]);
   }
-  args.y[i] = registers[last];
+  if (args.y_scale == 0) {
+    static_cast<float*>(args.y)[i] = registers[last];
+  } else {
+    static_cast<uint8_t*>(args.y)[i] =
+        ToByte(registers[last], args.y_scale, args.y_zero);
+  }
 }
 
 __global__ void CopyStridedKernel(CopyStridedArgs args) {
@@ -60,7 +73,13 @@ __global__ void CopyStridedKernel(CopyStridedArgs args) {
     from += index * args.from_strides[axis];
     to += index * args.to_strides[axis];
   }
-  args.to[to] = args.from[from];
+  if (args.bytes) {
+    static_cast<uint8_t*>(args.to)[to] =
+        static_cast<const uint8_t*>(args.from)[from];
+  } else {
+    static_cast<float*>(args.to)[to] =
+        static_cast<const float*>(args.from)[from];
+  }
 }
 
 __global__ void CastKernel(CastArgs args) {

@@ -36,13 +36,13 @@ __global__ void __launch_bounds__(T::kThreads, T::kBlocks)
       if constexpr (kPacked) {
         PackedRows<T::kOutputs, T::kThreads> weights(
             args.packed_b.data, args.packed_b.row_bytes, output0, args.n);
-        MultiplyTensorTile<kPrecision, T>(slabs, rows, weights, result, row0,
-                                          output0);
+        MultiplyTensorTile<FloatFactors<kPrecision>, T>(slabs, rows, weights,
+                                                        result, row0, output0);
       } else {
         StridedRows<kPrecision, T::kOutputs, T::kThreads> weights(
             b, args.b_n, args.b_k, args.k, output0, args.n);
-        MultiplyTensorTile<kPrecision, T>(slabs, rows, weights, result, row0,
-                                          output0);
+        MultiplyTensorTile<FloatFactors<kPrecision>, T>(slabs, rows, weights,
+                                                        result, row0, output0);
       }
     };
     if constexpr (kFloatRows) {

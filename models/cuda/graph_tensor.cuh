@@ -266,11 +266,29 @@ __device__ __forceinline__ void StoreFour(const TensorResult& r, int64_t row,
 }
 
 // ---- the tile ----
-template <GraphPrecision kPrecision, class T, class X, class W>
+// Two units of each row times two of each output, by one `mma`.
+template <GraphPrecision kPrecision>
+struct FloatFactors {
+  using Sum = float;
+  using FourSums = float4;
+  __device__ static __forceinline__ void Multiply(const uint32_t (&x)[4],
+                                                  const uint32_t* w,
+                                                  float (&sums)[4]) {
+    MultiplyUnits<kPrecision>(x, w, sums);
+  }
+};
+
+// Result has a StoreFour of the kind's four sums.
+template <class Factors, class T, class X, class W, class Result>
 __device__ __forceinline__ void MultiplyTensorTile(int slabs, X& x, W& w,
-                                                   const TensorResult& result,
+                                                   const Result& result,
                                                    int64_t row0,
                                                    int64_t output0) {
+  using Sum = typename Factors::Sum;
+  struct alignas(2 * sizeof(Sum)) TwoSums {
+    Sum a, b;
+  };
+  static_assert(sizeof(Sum) == sizeof(float));
   auto* shared = SharedMemory<uint4>();
   const int thread = static_cast<int>(threadIdx.x);
   const int lane = thread % 32;
@@ -291,7 +309,7 @@ __device__ __forceinline__ void MultiplyTensorTile(int slabs, X& x, W& w,
     }
     CommitCopies();
   }
-  float sums[T::kRowFragments][T::kOutputFragments][4] = {};
+  Sum sums[T::kRowFragments][T::kOutputFragments][4] = {};
   MILLRACE_NO_UNROLL
   for (int slab = 0; slab < slabs; ++slab) {
     WaitCopies<kSlabs - 2>();
@@ -321,8 +339,8 @@ __device__ __forceinline__ void MultiplyTensorTile(int slabs, X& x, W& w,
                              outputs);
         MILLRACE_UNROLL
         for (int i = 0; i < T::kRowFragments; ++i) {
-          MultiplyUnits<kPrecision>(rows[i], outputs, sums[i][j]);
-          MultiplyUnits<kPrecision>(rows[i], outputs + 2, sums[i][j + 1]);
+          Factors::Multiply(rows[i], outputs, sums[i][j]);
+          Factors::Multiply(rows[i], outputs + 2, sums[i][j + 1]);
         }
       }
     }
@@ -333,7 +351,7 @@ __device__ __forceinline__ void MultiplyTensorTile(int slabs, X& x, W& w,
   }
 
   __syncthreads();
-  auto* tile = reinterpret_cast<float*>(shared);
+  auto* tile = reinterpret_cast<Sum*>(shared);
   MILLRACE_UNROLL
   for (int i = 0; i < T::kRowFragments; ++i) {
     MILLRACE_UNROLL
@@ -342,7 +360,7 @@ __device__ __forceinline__ void MultiplyTensorTile(int slabs, X& x, W& w,
       MILLRACE_UNROLL
       for (int half = 0; half < 2; ++half) {
         const int row = warp_row + i * 16 + half * 8 + lane / 4;
-        *reinterpret_cast<float2*>(tile + row * T::kPitch + output) = {
+        *reinterpret_cast<TwoSums*>(tile + row * T::kPitch + output) = {
             sums[i][j][2 * half], sums[i][j][2 * half + 1]};
       }
     }
@@ -354,7 +372,8 @@ __device__ __forceinline__ void MultiplyTensorTile(int slabs, X& x, W& w,
     const int row = i / kFours;
     const int output = i % kFours * 4;
     StoreFour(result, row0 + row, output0 + output,
-              LoadFour(tile + row * T::kPitch + output));
+              *reinterpret_cast<const typename Factors::FourSums*>(
+                  tile + row * T::kPitch + output));
   }
   __syncthreads();  // before the next product
 }

@@ -48,7 +48,8 @@ __device__ __forceinline__ int64_t Taps(const GraphWindow& w) {
   return int64_t{w.kernel[0]} * w.kernel[1] * w.kernel[2];
 }
 
-__device__ __forceinline__ int64_t PixelsOut(const GraphConvArgs& args) {
+template <class Args>
+__device__ __forceinline__ int64_t PixelsOut(const Args& args) {
   const GraphWindow& w = args.window;
   return args.batch * w.out[0] * w.out[1] * w.out[2];
 }
@@ -58,20 +59,21 @@ struct TapWalk {
   int tap[3];
   int channel;
 
-  __device__ __forceinline__ void Advance(const GraphConvArgs& args, int by) {
+  __device__ __forceinline__ void Advance(const GraphWindow& window,
+                                          int channels, int by) {
     channel += by;
-    while (channel >= args.channels) {
-      channel -= args.channels;
-      if (++tap[2] < args.window.kernel[2]) continue;
+    while (channel >= channels) {
+      channel -= channels;
+      if (++tap[2] < window.kernel[2]) continue;
       tap[2] = 0;
-      if (++tap[1] < args.window.kernel[1]) continue;
+      if (++tap[1] < window.kernel[1]) continue;
       tap[1] = 0;
       ++tap[0];
     }
   }
   // Behind the last tap there is nothing.
-  __device__ __forceinline__ bool IsThere(const GraphConvArgs& args) const {
-    return tap[0] < args.window.kernel[0];
+  __device__ __forceinline__ bool IsThere(const GraphWindow& window) const {
+    return tap[0] < window.kernel[0];
   }
 };
 

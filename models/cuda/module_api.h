@@ -12,6 +12,7 @@
 #include <cstddef>
 #include <cstdint>
 
+#include "models/cuda/graph_byte_kernels.h"
 #include "models/cuda/graph_kernels.h"
 #include "models/cuda/kernels.h"
 
@@ -119,6 +120,14 @@ struct Module {
   int (*graph_check_indices)(Stream, const CheckIndicesArgs&);
   int (*graph_copy_strided)(Stream, const CopyStridedArgs&);
   int (*graph_cast)(Stream, const CastArgs&);
+  int (*graph_byte_layer)(Stream, const GraphByteLayerArgs&);
+  int (*graph_byte_depthwise)(Stream, const GraphByteLayerArgs&);
+  int (*graph_byte_max_pool)(Stream, const GraphBytePoolArgs&);
+  int (*graph_byte_mean)(Stream, const GraphByteMeanArgs&);
+  int (*graph_quantize)(Stream, const GraphQuantizeArgs&);
+  int (*graph_measure)(Stream, const GraphMeasureArgs&);
+  int (*graph_dequantize)(Stream, const GraphDequantizeArgs&);
+  int (*graph_lookup)(Stream, const GraphLookupArgs&);
 };
 
 using ModuleEntry = const Module* (*)(uint32_t version);
@@ -155,6 +164,14 @@ inline void SetKernels(Module& table) {
   table.graph_check_indices = GraphCheckIndices;
   table.graph_copy_strided = GraphCopyStrided;
   table.graph_cast = GraphCast;
+  table.graph_byte_layer = GraphByteLayer;
+  table.graph_byte_depthwise = GraphByteDepthwise;
+  table.graph_byte_max_pool = GraphByteMaxPool;
+  table.graph_byte_mean = GraphByteMean;
+  table.graph_quantize = GraphQuantize;
+  table.graph_measure = GraphMeasure;
+  table.graph_dequantize = GraphDequantize;
+  table.graph_lookup = GraphLookup;
 }
 
 }  // namespace millrace::cuda

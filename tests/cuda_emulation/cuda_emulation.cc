@@ -342,6 +342,28 @@ void MultiplyTf32(const uint32_t x[4], const uint32_t w[2], float sums[4]) {
   }
 }
 
+void MultiplyBytes(const uint32_t x[4], const uint32_t w[2], int32_t sums[4]) {
+  struct Given {
+    uint32_t x[4];
+    uint32_t w[2];
+  };
+  Given own;
+  std::memcpy(own.x, x, sizeof own.x);
+  std::memcpy(own.w, w, sizeof own.w);
+  Given all[32];
+  std::memcpy(all, Exchange("mma bytes", &own, sizeof own), sizeof all);
+  for (int i = 0; i < 4; ++i) {
+    const int row = Lane() / 4 + i / 2 * 8;
+    const int output = Lane() % 4 * 2 + i % 2;
+    for (int four = 0; four < 8; ++four) {
+      const Given& left = all[row % 8 * 4 + four % 4];
+      const Given& right = all[output * 4 + four % 4];
+      sums[i] =
+          DotBytes(left.x[row / 8 + four / 4 * 2], right.w[four / 4], sums[i]);
+    }
+  }
+}
+
 void* AllocateDevice(int64_t bytes) {
   if (bytes < 0 || bytes > (int64_t{1} << 40)) return nullptr;
   const auto page = static_cast<size_t>(sysconf(_SC_PAGESIZE));

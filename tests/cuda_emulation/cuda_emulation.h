@@ -102,6 +102,18 @@ void CommitCopies();
 void WaitCopies(int pending);
 // mma.m16n8k8 of tf32 likewise: models/cuda/graph_fragments.cuh.
 void MultiplyTf32(const uint32_t x[4], const uint32_t w[2], float sums[4]);
+// mma.m16n8k32 of bytes without sign by bytes with one, and dp4a of the same:
+// models/cuda/byte_products.cuh. Sums wrap around.
+void MultiplyBytes(const uint32_t x[4], const uint32_t w[2], int32_t sums[4]);
+inline int32_t DotBytes(uint32_t x, uint32_t w, int32_t sum) {
+  auto total = static_cast<uint32_t>(sum);
+  for (int i = 0; i < 32; i += 8) {
+    const int32_t product =
+        static_cast<int32_t>(x >> i & 255) * static_cast<int8_t>(w >> i & 255);
+    total += static_cast<uint32_t>(product);
+  }
+  return static_cast<int32_t>(total);
+}
 
 }  // namespace cuda_emulation
 

@@ -4,13 +4,13 @@
 #include <gtest/gtest.h>
 
 #include <algorithm>
-#include <array>
 #include <cmath>
 #include <limits>
 #include <random>
 
 #include "models/graph/cuda/pack_factors.h"
 #include "tests/cuda_emulation/device_array.h"
+#include "tests/cuda_emulation/windows.h"
 
 namespace millrace::cuda {
 namespace {
@@ -173,85 +173,14 @@ TEST_P(GraphProductBy, IsThatOfDoubles) {
 INSTANTIATE_TEST_SUITE_P(All, GraphProductBy, testing::ValuesIn(Ways(false)),
                          Text);
 
-struct Window {
-  std::array<int32_t, 3> in, kernel, stride, dilation, pad, pad_end;
-  bool transposed = false;
-};
-GraphWindow Of(const Window& w) {
-  GraphWindow out{};
-  for (size_t i = 0; i < 3; ++i) {
-    out.in[i] = w.in[i];
-    out.kernel[i] = w.kernel[i];
-    out.stride[i] = w.stride[i];
-    out.dilation[i] = w.dilation[i];
-    out.pad[i] = w.pad[i];
-    out.pad_end[i] = w.pad_end[i];
-    const int32_t reach = w.dilation[i] * (w.kernel[i] - 1) + 1;
-    const int32_t pads = w.pad[i] + w.pad_end[i];
-    out.out[i] = w.transposed ? (w.in[i] - 1) * w.stride[i] + reach - pads
-                              : (w.in[i] + pads - reach) / w.stride[i] + 1;
-  }
-  return out;
-}
-int64_t Product(const int32_t (&sizes)[3]) {
-  return int64_t{sizes[0]} * sizes[1] * sizes[2];
-}
-int64_t Place(const int32_t (&sizes)[3], const int32_t (&at)[3]) {
-  return (int64_t{at[0]} * sizes[1] + at[1]) * sizes[2] + at[2];
-}
-// Index by index, the last axis first.
-bool Next(const int32_t (&sizes)[3], int32_t (&at)[3]) {
-  for (int axis = 2; axis >= 0; --axis) {
-    if (++at[axis] < sizes[axis]) return true;
-    at[axis] = 0;
-  }
-  return false;
-}
-
-// The definition: straight, each output gathers; transposed, each input
-// spreads.
 void ConvByDefinition(const GraphConvArgs& c, const std::vector<float>& x,
                       const std::vector<float>& w, std::vector<double>& y,
                       std::vector<double>& magnitude) {
-  const GraphWindow& win = c.window;
-  const auto& from_sizes = c.transposed ? win.in : win.out;
-  const auto& to_sizes = c.transposed ? win.out : win.in;
-  const int64_t ci = c.channels / c.groups, co = c.outputs / c.groups;
-  for (int64_t b = 0; b < c.batch; ++b) {
-    int32_t at[3] = {};
-    do {
-      int32_t tap[3] = {};
-      do {
-        int32_t other[3];
-        bool inside = true;
-        for (int i = 0; i < 3; ++i) {
-          other[i] =
-              at[i] * win.stride[i] - win.pad[i] + tap[i] * win.dilation[i];
-          inside = inside && other[i] >= 0 && other[i] < to_sizes[i];
-        }
-        if (!inside) continue;
-        const int64_t first = b * Product(from_sizes) + Place(from_sizes, at);
-        const int64_t second = b * Product(to_sizes) + Place(to_sizes, other);
-        const int64_t in = c.transposed ? first : second;
-        const int64_t out = c.transposed ? second : first;
-        for (int64_t g = 0; g < c.groups; ++g) {
-          for (int64_t i = 0; i < ci; ++i) {
-            for (int64_t o = 0; o < co; ++o) {
-              const int64_t outer =
-                  c.transposed ? (g * ci + i) * co + o : (g * co + o) * ci + i;
-              const int64_t weight =
-                  outer * Product(win.kernel) + Place(win.kernel, tap);
-              const double term =
-                  double{At(x, in * c.channels + g * ci + i)} * At(w, weight);
-              const auto to = static_cast<size_t>(out * c.outputs + g * co + o);
-              y[to] += term;
-              magnitude[to] += std::fabs(term);
-            }
-          }
-        }
-      } while (Next(win.kernel, tap));
-    } while (Next(from_sizes, at));
-  }
+  EachTerm(c, [&](int64_t in, int64_t weight, int64_t out) {
+    const double term = double{At(x, in)} * At(w, weight);
+    y[static_cast<size_t>(out)] += term;
+    magnitude[static_cast<size_t>(out)] += std::fabs(term);
+  });
 }
 
 class GraphConvBy : public testing::TestWithParam<Way> {};

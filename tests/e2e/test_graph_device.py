@@ -14,6 +14,7 @@ from tritonclient.utils import InferenceServerException
 from conftest import BINARY, REPO, start
 
 DATA = REPO / "tests" / "data" / "graph"
+QUANTIZED = REPO / "tests" / "data" / "graph_quantized"
 MODULE = BINARY.parent / "libmillrace_cuda_emulated.so"
 EMULATED = {"MILLRACE_CUDA_MODULE": str(MODULE)}
 NO_MODULE = {"MILLRACE_CUDA_MODULE": "/nonexistent/module.so"}
@@ -102,6 +103,28 @@ def test_a_precision_that_costs_too_much_is_not_served():
         parameters = metadata(gpu, "resnet50")["parameters"]
         assert parameters["precision"] == "tf32"
         assert parameters["precision_asked"] == "bf16"
+
+
+# Layers of quantised graphs are exact integers on both.
+@pytest.mark.parametrize("kind, on_cpu", [("qdq", 0), ("qlinear", 1)])
+def test_quantised_graphs_give_the_cpus_bytes(kind, on_cpu):
+    model = f"resnet50.{kind}"
+    path = QUANTIZED / f"{model}.onnx"
+    with start(path) as cpu, start(path, "--device", "cuda:0",
+                                   env=EMULATED) as gpu:
+        for tag in ["b1", "b2", "b3"]:
+            with np.load(QUANTIZED / f"{model}.{tag}.npz") as arrays:
+                inputs = [arrays["in0"]]
+                theirs = arrays["out0"]
+            want = infer(cpu, model, inputs)[0]
+            got = infer(gpu, model, inputs)[0]
+            assert np.array_equal(got, want)
+            assert (np.abs(got - theirs).max()
+                    <= 4 / 127 * np.abs(theirs).max())
+    done = inspect(path, "--device", "cuda:0")
+    assert done.returncode == 0, done.stderr
+    assert "  cuda:0  Int8 Conv 1 x " in done.stdout
+    assert f", {on_cpu} on the CPU" in done.stdout
 
 
 def test_a_cpu_computes_what_gpus_have_in_f32():

@@ -168,8 +168,8 @@ Status CudaPlan::Launch(const Action& action, const std::byte* device_arena,
       const_cast<std::byte*>(device_arena) + found_offset_);
   return context.Launched(device_steps_[action.step].launch(
       context.module(), context.device().stream,
-      {state.on_device.data(), found + 2 * action.check,
-       packed_[action.step]}));
+      {state.on_device.data(), found + 2 * action.check, packed_[action.step],
+       own_[action.step]}));
 }
 
 Status CudaPlan::CheckFound(const int64_t* found) const {

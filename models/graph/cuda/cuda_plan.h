@@ -117,6 +117,7 @@ class CudaPlan final : public DevicePlan {
   std::vector<Action> actions_;
   std::vector<DeviceStep> device_steps_;
   std::vector<const std::byte*> packed_;  // of each of them; null: none
+  std::vector<const std::byte*> own_;     // likewise
   std::vector<std::unique_ptr<Step>> cpu_steps_;
   std::vector<Slot> inputs_;
   std::vector<Output> outputs_;
@@ -130,6 +131,7 @@ class CudaPlan final : public DevicePlan {
   std::vector<std::shared_ptr<const Tensor>> constants_;  // kept alive
   CudaBuffer own_constants_;
   std::vector<CudaBuffer> own_packed_;
+  CudaBuffer step_constants_;
   bool is_staged_ = true;  // no step on the cores reads what the device made
   int64_t host_bytes_ = 0;
   int64_t staged_found_ = 0;  // place in staging memory

@@ -98,7 +98,8 @@ class CudaPlanBuilder {
   }
 
   Status Add(const Node& node) {
-    if (auto step = LowerToDevice(node, {graph_, slot_of_, parts_.precision})) {
+    if (auto step = LowerToDevice(node, {graph_, slot_of_, parts_.precision,
+                                         parts_.weights.byte_sums()})) {
       AddOnDevice(node, *std::move(step));
       return OkStatus();
     }
@@ -110,6 +111,10 @@ class CudaPlanBuilder {
     for (const ValueId id : node.inputs) {
       if (id == kNoValue || !IsRead(node, id)) continue;
       if (step.packed && id == step.packed->value) continue;
+      if (std::find(step.known.begin(), step.known.end(), id) !=
+          step.known.end()) {
+        continue;
+      }
       const Slot slot = slot_of_[static_cast<size_t>(id)];
       BringToDevice(slot, node.name);
       step.reads.push_back(slot);
@@ -139,7 +144,7 @@ class CudaPlanBuilder {
     const Value& value = graph_.value(id);
     const bool says_how = value.constant != nullptr && id != node.inputs[0] &&
                           value.type->dtype != DType::kF32 &&
-                          !node.Is("Gather");
+                          value.type->dtype != DType::kU8 && !node.Is("Gather");
     return !says_how;
   }
 
@@ -275,21 +280,37 @@ class CudaPlanBuilder {
   }
 
   Status PackConstants() {
-    for (const DeviceStep& step : plan_->device_steps_) {
+    for (DeviceStep& step : plan_->device_steps_) {
       const std::byte*& place = plan_->packed_.emplace_back(nullptr);
       if (!step.packed) continue;
       const PackedConstant& packed = *step.packed;
-      const auto& constant = graph_.value(packed.value).constant;
-      if (parts_.is_shared(constant.get())) {
-        ASSIGN_OR_RETURN(place, parts_.weights.FindOrPack(
-                                    constant, packed.precision, packed.order));
-        continue;
+      if (parts_.is_shared(graph_.value(packed.value).constant.get())) {
+        ASSIGN_OR_RETURN(place, parts_.weights.FindOrPack(packed));
+      } else {
+        ASSIGN_OR_RETURN(CudaBuffer own, parts_.weights.PackOwn(packed));
+        place = own.data();
+        plan_->own_packed_.push_back(std::move(own));
       }
-      ASSIGN_OR_RETURN(
-          CudaBuffer own,
-          parts_.weights.PackOwn(*constant, packed.precision, packed.order));
-      place = own.data();
-      plan_->own_packed_.push_back(std::move(own));
+      step.packed->pack = nullptr;  // and what it holds
+    }
+    return UploadOwn();
+  }
+
+  // What steps have of their own, in one piece of memory.
+  Status UploadOwn() {
+    constexpr size_t kAlignment = 256;
+    std::vector<std::byte> all;
+    std::vector<size_t> places;
+    for (DeviceStep& step : plan_->device_steps_) {
+      places.push_back(all.size());
+      all.insert(all.end(), step.own.begin(), step.own.end());
+      all.resize((all.size() + kAlignment - 1) / kAlignment * kAlignment);
+      step.own = {};
+    }
+    ASSIGN_OR_RETURN(plan_->step_constants_, parts_.weights.UploadBytes(all));
+    for (const size_t place : places) {
+      plan_->own_.push_back(
+          all.empty() ? nullptr : plan_->step_constants_.data() + place);
     }
     return OkStatus();
   }

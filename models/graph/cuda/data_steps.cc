@@ -17,6 +17,10 @@ int AxisOf(const Node& node, int64_t otherwise, int rank) {
   return static_cast<int>(axis < 0 ? axis + rank : axis);
 }
 
+bool IsMoved(const DeviceLowering& lowering, ValueId id) {
+  return lowering.IsFloat(id) || lowering.IsByte(id);
+}
+
 // One copy between a place in an operand and a place in a result.
 struct Copy {
   Slot from;
@@ -25,9 +29,11 @@ struct Copy {
   int64_t to_first = 0;
   cuda::CopyStridedArgs args = {};
 };
-Copy CopyOf(Slot from, Slot to, const Shape& sizes, const Shape& from_strides,
+Copy CopyOf(const DeviceLowering& lowering, ValueId from, ValueId to,
+            const Shape& sizes, const Shape& from_strides,
             const Shape& to_strides) {
-  Copy copy = {.from = from, .to = to};
+  Copy copy = {.from = lowering.slot(from), .to = lowering.slot(to)};
+  copy.args.bytes = lowering.IsByte(from);
   copy.args.rank = sizes.rank();
   copy.args.count = sizes.num_elements();
   std::copy(sizes.begin(), sizes.end(), copy.args.sizes);
@@ -44,8 +50,9 @@ DeviceStep CopyStep(std::string text, std::vector<Copy> copies) {
                                              const DeviceSlots& slots) {
     for (const Copy& copy : copies) {
       cuda::CopyStridedArgs args = copy.args;
-      args.from = slots.in(copy.from) + copy.from_first;
-      args.to = slots.out(copy.to) + copy.to_first;
+      const int64_t size = args.bytes ? 1 : sizeof(float);
+      args.from = slots.bytes_in(copy.from) + copy.from_first * size;
+      args.to = slots.bytes_out(copy.to) + copy.to_first * size;
       if (const int error = module.graph_copy_strided(stream, args);
           error != 0) {
         return error;
@@ -66,9 +73,8 @@ std::string OneText(const Node& node, const DeviceLowering& lowering) {
 MaybeStep OneCopy(const Node& node, const DeviceLowering& lowering,
                   const Shape& strides, int64_t first) {
   const Shape& out = lowering.shape(node.outputs[0]);
-  Copy copy =
-      CopyOf(lowering.slot(node.inputs[0]), lowering.slot(node.outputs[0]), out,
-             strides, out.Strides());
+  Copy copy = CopyOf(lowering, node.inputs[0], node.outputs[0], out, strides,
+                     out.Strides());
   copy.from_first = first;
   return CopyStep(OneText(node, lowering), {copy});
 }
@@ -77,7 +83,7 @@ MaybeStep OneCopy(const Node& node, const DeviceLowering& lowering,
 
 MaybeStep MakeDeviceTranspose(const Node& node,
                               const DeviceLowering& lowering) {
-  if (!lowering.IsFloat(node.inputs[0])) return std::nullopt;
+  if (!IsMoved(lowering, node.inputs[0])) return std::nullopt;
   const Shape own = lowering.shape(node.inputs[0]).Strides();
   const std::vector<int64_t>& perm = node.attrs.Ints("perm");
   Shape strides;
@@ -90,7 +96,7 @@ MaybeStep MakeDeviceTranspose(const Node& node,
 }
 
 MaybeStep MakeDeviceExpand(const Node& node, const DeviceLowering& lowering) {
-  if (!lowering.IsFloat(node.inputs[0])) return std::nullopt;
+  if (!IsMoved(lowering, node.inputs[0])) return std::nullopt;
   return OneCopy(node, lowering,
                  BroadcastStrides(lowering.shape(node.inputs[0]),
                                   lowering.shape(node.outputs[0])),
@@ -98,7 +104,7 @@ MaybeStep MakeDeviceExpand(const Node& node, const DeviceLowering& lowering) {
 }
 
 MaybeStep MakeDeviceSlice(const Node& node, const DeviceLowering& lowering) {
-  if (!lowering.IsFloat(node.inputs[0])) return std::nullopt;
+  if (!IsMoved(lowering, node.inputs[0])) return std::nullopt;
   std::vector<Arg> args;
   for (size_t i = 0; i < node.inputs.size(); ++i) {
     Arg& arg = args.emplace_back();
@@ -123,10 +129,10 @@ MaybeStep MakeDeviceConcat(const Node& node, const DeviceLowering& lowering) {
   std::vector<Copy> copies;
   int64_t at = 0;
   for (const ValueId id : node.inputs) {
-    if (id == kNoValue || !lowering.IsFloat(id)) return std::nullopt;
+    if (id == kNoValue || !IsMoved(lowering, id)) return std::nullopt;
     const Shape& in = lowering.shape(id);
-    Copy copy = CopyOf(lowering.slot(id), lowering.slot(node.outputs[0]), in,
-                       in.Strides(), strides);
+    Copy copy =
+        CopyOf(lowering, id, node.outputs[0], in, in.Strides(), strides);
     copy.to_first = at * strides[axis];
     at += in[axis];
     copies.push_back(copy);
@@ -137,7 +143,7 @@ MaybeStep MakeDeviceConcat(const Node& node, const DeviceLowering& lowering) {
 }
 
 MaybeStep MakeDeviceSplit(const Node& node, const DeviceLowering& lowering) {
-  if (!lowering.IsFloat(node.inputs[0])) return std::nullopt;
+  if (!IsMoved(lowering, node.inputs[0])) return std::nullopt;
   const Shape& in = lowering.shape(node.inputs[0]);
   const int axis = AxisOf(node, 0, in.rank());
   const Shape strides = in.Strides();
@@ -148,8 +154,8 @@ MaybeStep MakeDeviceSplit(const Node& node, const DeviceLowering& lowering) {
     // are not known.
     if (id == kNoValue) return std::nullopt;
     const Shape& out = lowering.shape(id);
-    Copy copy = CopyOf(lowering.slot(node.inputs[0]), lowering.slot(id), out,
-                       strides, out.Strides());
+    Copy copy =
+        CopyOf(lowering, node.inputs[0], id, out, strides, out.Strides());
     copy.from_first = at * strides[axis];
     at += out[axis];
     copies.push_back(copy);
@@ -161,7 +167,8 @@ MaybeStep MakeDeviceSplit(const Node& node, const DeviceLowering& lowering) {
 
 MaybeStep MakeDeviceGather(const Node& node, const DeviceLowering& lowering) {
   const DType indices = lowering.type(node.inputs[1]).dtype;
-  if (!lowering.IsFloat(node.inputs[0]) ||
+  const bool in_bytes = lowering.IsByte(node.inputs[0]);
+  if ((!in_bytes && !lowering.IsFloat(node.inputs[0])) ||
       (indices != DType::kI64 && indices != DType::kI32)) {
     return std::nullopt;
   }
@@ -171,6 +178,11 @@ MaybeStep MakeDeviceGather(const Node& node, const DeviceLowering& lowering) {
   fixed.outer = x.Product(0, axis);
   fixed.size = x[axis];
   fixed.run = x.Product(axis + 1, x.rank());
+  if (in_bytes) {
+    // As many floats, whose bits are only moved.
+    if (fixed.run % 4 != 0) return std::nullopt;
+    fixed.run /= 4;
+  }
   fixed.count = lowering.shape(node.inputs[1]).num_elements();
   fixed.wide = indices == DType::kI64;
   const Slot from = lowering.slot(node.inputs[0]);
@@ -197,6 +209,7 @@ MaybeStep MakeDeviceGather(const Node& node, const DeviceLowering& lowering) {
 
 MaybeStep MakeDeviceCast(const Node& node, const DeviceLowering& lowering) {
   const DType type = lowering.type(node.inputs[0]).dtype;
+  if (!lowering.IsFloat(node.outputs[0])) return std::nullopt;
   cuda::CastArgs fixed = {};
   if (type == DType::kI64) {
     fixed.type = cuda::CastFrom::kI64;

@@ -16,10 +16,16 @@ struct FusedRow {
 };
 constexpr FusedRow kFused[] = {
     {&fused::kAttention, MakeDeviceAttention},
+    {&fused::kByteConv, MakeDeviceByteLayer},
+    {&fused::kByteConvTranspose, MakeDeviceByteLayer},
+    {&fused::kByteLinear, MakeDeviceByteLayer},
+    {&fused::kBytePointwise, MakeDevicePointwise},
+    {&fused::kBytePool, MakeDeviceBytePool},
     {&fused::kConv, MakeDeviceConv},
     {&fused::kConvTranspose, MakeDeviceConv},
     {&fused::kGroupNorm, MakeDeviceGroupNorm},
     {&fused::kLinear, MakeDeviceLinear},
+    {&fused::kLookup, MakeDeviceLookup},
     {&fused::kMatMul, MakeDeviceMatMul},
     {&fused::kPointwise, MakeDevicePointwise},
     {&fused::kPool, MakeDevicePool},
@@ -33,10 +39,13 @@ struct Row {
 constexpr Row kRows[] = {
     {"Cast", MakeDeviceCast},
     {"Concat", MakeDeviceConcat},
+    {"DequantizeLinear", MakeDeviceDequantize},
+    {"DynamicQuantizeLinear", MakeDeviceMeasure},
     {"Expand", MakeDeviceExpand},
     {"Gather", MakeDeviceGather},
     {"LayerNormalization", MakeDeviceNorm},
     {"LogSoftmax", MakeDeviceSoftmax},
+    {"QuantizeLinear", MakeDeviceQuantize},
     {"RMSNormalization", MakeDeviceNorm},
     {"ReduceL2", MakeDeviceReduce},
     {"ReduceMax", MakeDeviceReduce},
@@ -51,7 +60,7 @@ constexpr Row kRows[] = {
 };
 
 // Values without elements are the cores' to think about, and results that are
-// no floats: integers are few, and mostly sizes.
+// neither floats nor bytes: wider integers are few, and mostly sizes.
 bool MayRunOnDevice(const Node& node, const DeviceLowering& lowering) {
   for (const auto* ids : {&node.inputs, &node.outputs}) {
     for (const ValueId id : *ids) {
@@ -60,7 +69,9 @@ bool MayRunOnDevice(const Node& node, const DeviceLowering& lowering) {
     }
   }
   for (const ValueId id : node.outputs) {
-    if (id != kNoValue && !lowering.IsFloat(id)) return false;
+    if (id != kNoValue && !lowering.IsFloat(id) && !lowering.IsByte(id)) {
+      return false;
+    }
   }
   return node.bodies.empty() && !node.outputs.empty() &&
          node.outputs[0] != kNoValue;

@@ -5,12 +5,13 @@
 #include <cstddef>
 #include <cstdint>
 #include <functional>
+#include <memory>
 #include <optional>
 #include <string>
 #include <vector>
 
 #include "models/cuda/module_api.h"
-#include "models/graph/cuda/pack_factors.h"
+#include "models/graph/cuda/byte_sums.h"
 #include "models/graph/ir.h"
 #include "models/graph/plan/step.h"
 
@@ -21,17 +22,28 @@ struct DeviceSlots {
   std::byte* const* at;
   int64_t* found;           // of a step that checks indices: two integers
   const std::byte* packed;  // of a step that asks for packed weights
+  const std::byte* own;     // what a step has of its own
 
+  const uint8_t* bytes_in(Slot slot) const {
+    return slot == kNoSlot ? nullptr
+                           : reinterpret_cast<const uint8_t*>(at[slot]);
+  }
+  uint8_t* bytes_out(Slot slot) const {
+    return reinterpret_cast<uint8_t*>(at[slot]);
+  }
   const float* in(Slot slot) const {
     return slot == kNoSlot ? nullptr : reinterpret_cast<const float*>(at[slot]);
   }
   float* out(Slot slot) const { return reinterpret_cast<float*>(at[slot]); }
 };
 
+// A constant in a form that kernels read. Those of the same tensor and form are
+// made and uploaded once for all plans, if the constant is one that they share.
 struct PackedConstant {
   ValueId value = kNoValue;
-  cuda::GraphPrecision precision = cuda::GraphPrecision::kF32;
-  WeightOrder order;
+  std::shared_ptr<const Tensor> of;
+  std::vector<int64_t> form;  // whatever decides beside the tensor
+  std::function<std::vector<std::byte>()> pack;
 };
 
 struct DeviceStep {
@@ -46,6 +58,10 @@ struct DeviceStep {
   int64_t index_size = 0;
   // A constant that it reads as packed weights instead of as it is.
   std::optional<PackedConstant> packed;
+  // Operands that it does not read: their values are in what it has.
+  std::vector<ValueId> known;
+  // Values that the plan uploads for this step alone.
+  std::vector<std::byte> own;
   // Set by the plan: storages that are read on the device, and written.
   std::vector<Slot> reads;
   std::vector<Slot> writes;
@@ -56,6 +72,7 @@ struct DeviceLowering {
   const Graph& graph;
   const std::vector<Slot>& slot_of;  // of each value
   cuda::GraphPrecision precision;    // of products and convolutions
+  ByteWeightSums& byte_sums;
 
   const ValueType& type(ValueId id) const { return *graph.value(id).type; }
   const Shape& shape(ValueId id) const { return type(id).shape; }
@@ -66,6 +83,7 @@ struct DeviceLowering {
     return id == kNoValue ? kNoSlot : slot_of[static_cast<size_t>(id)];
   }
   bool IsFloat(ValueId id) const { return type(id).dtype == DType::kF32; }
+  bool IsByte(ValueId id) const { return type(id).dtype == DType::kU8; }
 };
 
 // None: the cores run it.
@@ -89,6 +107,13 @@ MaybeStep MakeDeviceSlice(const Node& node, const DeviceLowering& lowering);
 MaybeStep MakeDeviceExpand(const Node& node, const DeviceLowering& lowering);
 MaybeStep MakeDeviceConcat(const Node& node, const DeviceLowering& lowering);
 MaybeStep MakeDeviceSplit(const Node& node, const DeviceLowering& lowering);
+MaybeStep MakeDeviceByteLayer(const Node& node, const DeviceLowering& lowering);
+MaybeStep MakeDeviceBytePool(const Node& node, const DeviceLowering& lowering);
+MaybeStep MakeDeviceLookup(const Node& node, const DeviceLowering& lowering);
+MaybeStep MakeDeviceQuantize(const Node& node, const DeviceLowering& lowering);
+MaybeStep MakeDeviceDequantize(const Node& node,
+                               const DeviceLowering& lowering);
+MaybeStep MakeDeviceMeasure(const Node& node, const DeviceLowering& lowering);
 MaybeStep MakeDeviceCast(const Node& node, const DeviceLowering& lowering);
 
 }  // namespace millrace::models::graph

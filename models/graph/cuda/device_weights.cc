@@ -13,34 +13,23 @@ int64_t Aligned(int64_t bytes) {
   return (bytes + kAlignment - 1) / kAlignment * kAlignment;
 }
 
-Tensor Packed(const Tensor& constant, cuda::GraphPrecision precision,
-              const WeightOrder& order) {
-  const Tensor values = constant.Aligned();
-  const std::vector<std::byte> packed =
-      PackFactors(precision, order, values.data<float>());
-  Tensor bytes =
-      Tensor::Make(DType::kU8, {static_cast<int64_t>(packed.size())});
-  std::copy(packed.begin(), packed.end(), bytes.bytes());
-  return bytes;
-}
-
 }  // namespace
 
-Status DeviceWeights::Upload(std::byte* to, const Tensor& constant) {
-  const Tensor bytes = constant.Aligned();
-  RETURN_IF_ERROR(context_->Upload(to, bytes.bytes(), bytes.num_bytes()));
+Status DeviceWeights::Upload(std::byte* to, const std::byte* from,
+                             int64_t bytes) {
+  RETURN_IF_ERROR(context_->Upload(to, from, bytes));
   // The copy may go with the handle, and other streams read it next.
   return context_->Wait();
 }
 
 StatusOr<const std::byte*> DeviceWeights::Keep(
     const Key& key, const std::shared_ptr<const Tensor>& constant,
-    const Tensor& bytes) {
-  const int64_t size = std::max<int64_t>(bytes.num_bytes(), 1);
+    const std::byte* bytes, int64_t size) {
+  const int64_t held = std::max<int64_t>(size, 1);
   ASSIGN_OR_RETURN(CudaBuffer buffer,
-                   context_->Allocate(size, "a graph's weights"));
-  RETURN_IF_ERROR(Upload(buffer.data(), bytes));
-  bytes_ += size;
+                   context_->Allocate(held, "a graph's weights"));
+  RETURN_IF_ERROR(Upload(buffer.data(), bytes, size));
+  bytes_ += held;
   const std::byte* at = buffer.data();
   uploaded_.emplace(key, Uploaded{constant, std::move(buffer)});
   return at;
@@ -48,36 +37,40 @@ StatusOr<const std::byte*> DeviceWeights::Keep(
 
 StatusOr<const std::byte*> DeviceWeights::FindOrUpload(
     const std::shared_ptr<const Tensor>& constant) {
-  const Key key = {constant.get(), Form{}};
+  const Key key = {constant.get(), {}};
   MutexLock lock(mu_);
   const auto found = uploaded_.find(key);
   if (found != uploaded_.end()) {
     return static_cast<const std::byte*>(found->second.buffer.data());
   }
-  return Keep(key, constant, *constant);
+  const Tensor bytes = constant->Aligned();
+  return Keep(key, constant, bytes.bytes(), bytes.num_bytes());
 }
 
 StatusOr<const std::byte*> DeviceWeights::FindOrPack(
-    const std::shared_ptr<const Tensor>& constant,
-    cuda::GraphPrecision precision, const WeightOrder& order) {
-  const Key key = {constant.get(), Form{precision, order}};
+    const PackedConstant& packed) {
+  const Key key = {packed.of.get(), packed.form};
   MutexLock lock(mu_);
   const auto found = uploaded_.find(key);
   if (found != uploaded_.end()) {
     return static_cast<const std::byte*>(found->second.buffer.data());
   }
-  return Keep(key, constant, Packed(*constant, precision, order));
+  const std::vector<std::byte> bytes = packed.pack();
+  return Keep(key, packed.of, bytes.data(), static_cast<int64_t>(bytes.size()));
 }
 
-StatusOr<CudaBuffer> DeviceWeights::PackOwn(const Tensor& constant,
-                                            cuda::GraphPrecision precision,
-                                            const WeightOrder& order) {
-  const Tensor bytes = Packed(constant, precision, order);
+StatusOr<CudaBuffer> DeviceWeights::PackOwn(const PackedConstant& packed) {
+  return UploadBytes(packed.pack());
+}
+
+StatusOr<CudaBuffer> DeviceWeights::UploadBytes(
+    const std::vector<std::byte>& bytes) {
+  if (bytes.empty()) return CudaBuffer();
+  const auto size = static_cast<int64_t>(bytes.size());
   MutexLock lock(mu_);
   ASSIGN_OR_RETURN(CudaBuffer buffer,
-                   context_->Allocate(std::max<int64_t>(bytes.num_bytes(), 1),
-                                      "a plan's constants"));
-  RETURN_IF_ERROR(Upload(buffer.data(), bytes));
+                   context_->Allocate(size, "a plan's constants"));
+  RETURN_IF_ERROR(Upload(buffer.data(), bytes.data(), size));
   return buffer;
 }
 
@@ -95,7 +88,9 @@ StatusOr<std::vector<const std::byte*>> DeviceWeights::UploadOwn(
                                               "a plan's constants"));
   int64_t at = 0;
   for (const auto& constant : constants) {
-    RETURN_IF_ERROR(Upload(buffer.data() + at, *constant));
+    const Tensor bytes = constant->Aligned();
+    RETURN_IF_ERROR(
+        Upload(buffer.data() + at, bytes.bytes(), bytes.num_bytes()));
     places.push_back(buffer.data() + at);
     at += Aligned(constant->num_bytes());
   }

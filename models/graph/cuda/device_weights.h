@@ -12,7 +12,8 @@
 #include "config/base/mutex.h"
 #include "config/base/status.h"
 #include "models/gpu/cuda_context.h"
-#include "models/graph/cuda/pack_factors.h"
+#include "models/graph/cuda/byte_sums.h"
+#include "models/graph/cuda/device_step.h"
 #include "models/tensor/tensor.h"
 
 namespace millrace::models::graph {
@@ -26,39 +27,43 @@ class DeviceWeights {
   // Where the constant lies, as long as this object lives.
   StatusOr<const std::byte*> FindOrUpload(
       const std::shared_ptr<const Tensor>& constant) EXCLUDES(mu_);
-  // The same of weights that are packed for tensor cores.
-  StatusOr<const std::byte*> FindOrPack(
-      const std::shared_ptr<const Tensor>& constant,
-      cuda::GraphPrecision precision, const WeightOrder& order) EXCLUDES(mu_);
+  // The same of a constant in the form that kernels read.
+  StatusOr<const std::byte*> FindOrPack(const PackedConstant& packed)
+      EXCLUDES(mu_);
   // The same for one plan alone.
-  StatusOr<CudaBuffer> PackOwn(const Tensor& constant,
-                               cuda::GraphPrecision precision,
-                               const WeightOrder& order) EXCLUDES(mu_);
-  // The same of constants that one plan alone has, in memory of its own. Of
-  // each: where it lies in `buffer`.
+  StatusOr<CudaBuffer> PackOwn(const PackedConstant& packed) EXCLUDES(mu_);
+  // Bytes that one plan alone has. Empty: nothing.
+  StatusOr<CudaBuffer> UploadBytes(const std::vector<std::byte>& bytes)
+      EXCLUDES(mu_);
+  // Constants that one plan alone has, in memory of its own. Of each: where it
+  // lies in `buffer`.
   StatusOr<std::vector<const std::byte*>> UploadOwn(
       const std::vector<std::shared_ptr<const Tensor>>& constants,
       CudaBuffer& buffer) EXCLUDES(mu_);
 
   int64_t bytes() const EXCLUDES(mu_);
+  ByteWeightSums& byte_sums() { return byte_sums_; }
 
  private:
   struct Uploaded {
     std::shared_ptr<const Tensor> constant;  // so that its address stays its
     CudaBuffer buffer;
   };
-  using Form = std::pair<cuda::GraphPrecision, WeightOrder>;
-  using Key = std::pair<const Tensor*, Form>;  // as it is: in f32, no order
+  using Form = std::vector<int64_t>;  // as it is: empty
+  using Key = std::pair<const Tensor*, Form>;
 
-  Status Upload(std::byte* to, const Tensor& constant) REQUIRES(mu_);
+  Status Upload(std::byte* to, const std::byte* from, int64_t bytes)
+      REQUIRES(mu_);
   StatusOr<const std::byte*> Keep(const Key& key,
                                   const std::shared_ptr<const Tensor>& constant,
-                                  const Tensor& bytes) REQUIRES(mu_);
+                                  const std::byte* bytes, int64_t size)
+      REQUIRES(mu_);
 
   mutable Mutex mu_;  // held while a constant is uploaded
   const std::shared_ptr<CudaContext> context_;
   std::map<Key, Uploaded> uploaded_ GUARDED_BY(mu_);
   int64_t bytes_ GUARDED_BY(mu_) = 0;
+  ByteWeightSums byte_sums_;
 };
 
 }  // namespace millrace::models::graph

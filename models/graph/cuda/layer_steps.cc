@@ -7,6 +7,8 @@
 
 #include "models/graph/activation.h"
 #include "models/graph/cuda/device_step.h"
+#include "models/graph/cuda/device_window.h"
+#include "models/graph/cuda/pack_factors.h"
 #include "models/graph/fused_params.h"
 #include "models/graph/ops/broadcast.h"
 #include "models/graph/passes/fused.h"
@@ -68,48 +70,6 @@ bool AllFloats(const Node& node, const DeviceLowering& lowering) {
   });
 }
 
-// Sizes within what kernels count in 32 bits.
-bool Fits(int64_t size) { return size < (int64_t{1} << 31); }
-
-// None where a size does not fit.
-std::optional<GraphWindow> WindowOf(const NodeWindow& w, const Shape& x,
-                                    const Shape& y) {
-  const size_t axes = w.kernel.size();
-  if (axes < 1 || axes > 3 || x.rank() != static_cast<int>(axes) + 2) {
-    return std::nullopt;
-  }
-  GraphWindow window = {};
-  for (size_t i = 0; i < 3; ++i) {
-    const bool there = i + axes >= 3;
-    const size_t own = there ? i + axes - 3 : 0;
-    const int axis = static_cast<int>(own) + 1;
-    const auto put = [&](int32_t(&to)[3], int64_t value, int64_t otherwise) {
-      to[i] = static_cast<int32_t>(there ? value : otherwise);
-      return !there || (value > -(int64_t{1} << 30) && Fits(value));
-    };
-    if (!put(window.in, x[axis], 1) || !put(window.out, y[axis], 1) ||
-        !put(window.kernel, w.kernel[own], 1) ||
-        !put(window.stride, w.strides[own], 1) ||
-        !put(window.dilation, w.dilations[own], 1) ||
-        !put(window.pad, w.pads[own], 0) ||
-        !put(window.pad_end, w.pads[own + axes], 0)) {
-      return std::nullopt;
-    }
-  }
-  return window;
-}
-
-std::string WindowText(const GraphWindow& w, int64_t batch, int64_t channels,
-                       int64_t outputs) {
-  const auto sizes = [](const int32_t(&s)[3]) {
-    return (s[0] > 1 ? std::to_string(s[0]) + "x" : "") + std::to_string(s[1]) +
-           "x" + std::to_string(s[2]);
-  };
-  return std::to_string(batch) + " x " + sizes(w.in) + "x" +
-         std::to_string(channels) + " -> " + sizes(w.out) + "x" +
-         std::to_string(outputs) + ", kernel " + sizes(w.kernel);
-}
-
 // A value as a product sees its axes.
 struct View {
   Shape sizes;
@@ -132,6 +92,22 @@ struct View {
     return own < 0 || sizes[own] == 1 ? 0 : strides[own];
   }
 };
+
+// A constant as tensor cores read it.
+PackedConstant FactorsOf(const Graph& graph, ValueId value,
+                         cuda::GraphPrecision precision,
+                         const WeightOrder& order) {
+  const std::shared_ptr<const Tensor> constant = graph.value(value).constant;
+  return {.value = value,
+          .of = constant,
+          .form = {static_cast<int64_t>(precision), order.outputs, order.taps,
+                   order.channels, order.output_stride, order.tap_stride,
+                   order.channel_stride},
+          .pack = [=] {
+            const Tensor values = constant->Aligned();
+            return PackFactors(precision, order, values.data<float>());
+          }};
+}
 
 // Behind what a step says of itself; "" for f32.
 std::string PrecisionText(cuda::GraphPrecision precision) {
@@ -167,14 +143,13 @@ DeviceStep ProductStep(const Node& node, const DeviceLowering& lowering,
                      std::all_of(fixed.b_strides, fixed.b_strides + fixed.rank,
                                  [](int64_t stride) { return stride == 0; });
   if (packs) {
-    step.packed = {.value = node.inputs[1],
-                   .precision = fixed.precision,
-                   .order = {.outputs = fixed.n,
+    step.packed = FactorsOf(lowering.graph, node.inputs[1], fixed.precision,
+                            {.outputs = fixed.n,
                              .taps = 1,
                              .channels = fixed.k,
                              .output_stride = fixed.b_n,
                              .tap_stride = 0,
-                             .channel_stride = fixed.b_k}};
+                             .channel_stride = fixed.b_k});
     fixed.packed_b.row_bytes = PackedRowBytes(fixed.precision, fixed.k);
   }
   step.macs = static_cast<double>(fixed.count * fixed.m) *
@@ -266,8 +241,9 @@ MaybeStep MakeDeviceConv(const Node& node, const DeviceLowering& lowering) {
   const auto& params = ParamsOf<ConvParams>(node.attrs);
   const Shape& x = lowering.shape(node.inputs[0]);
   const Shape& y = lowering.shape(node.outputs[0]);
-  const std::optional<GraphWindow> window = WindowOf(params.window, x, y);
-  if (!window || !Fits(x.back()) || !Fits(y.back())) return std::nullopt;
+  const std::optional<GraphWindow> window = DeviceWindowOf(params.window, x, y);
+  if (!window || !FitsInt32(x.back()) || !FitsInt32(y.back()))
+    return std::nullopt;
   cuda::GraphConvArgs fixed = {};
   fixed.window = *window;
   fixed.batch = x[0];
@@ -286,7 +262,7 @@ MaybeStep MakeDeviceConv(const Node& node, const DeviceLowering& lowering) {
   DeviceStep step;
   step.text =
       (fixed.transposed ? "ConvTranspose " : "Conv ") +
-      WindowText(*window, x[0], x.back(), y.back()) +
+      DeviceWindowText(*window, x[0], x.back(), y.back()) +
       (params.groups > 1 ? ", " + std::to_string(params.groups) + " groups"
                          : "") +
       end.Text() + PrecisionText(packs ? lowering.precision : fixed.precision);
@@ -295,17 +271,14 @@ MaybeStep MakeDeviceConv(const Node& node, const DeviceLowering& lowering) {
   if (packs) {
     const auto num_taps = static_cast<int64_t>(taps);
     fixed.precision = lowering.precision;
-    step.packed = {
-        .value = node.inputs[1],
-        .precision = fixed.precision,
-        .order = {
-            .outputs = y.back(),
-            .taps = num_taps,
-            .channels = x.back(),
-            .output_stride = fixed.transposed ? num_taps : x.back() * num_taps,
-            .tap_stride = 1,
-            .channel_stride =
-                fixed.transposed ? y.back() * num_taps : num_taps}};
+    step.packed = FactorsOf(
+        lowering.graph, node.inputs[1], fixed.precision,
+        {.outputs = y.back(),
+         .taps = num_taps,
+         .channels = x.back(),
+         .output_stride = fixed.transposed ? num_taps : x.back() * num_taps,
+         .tap_stride = 1,
+         .channel_stride = fixed.transposed ? y.back() * num_taps : num_taps});
     fixed.packed_w.row_bytes =
         PackedRowBytes(fixed.precision, num_taps * x.back());
   }
@@ -331,8 +304,8 @@ MaybeStep MakeDevicePool(const Node& node, const DeviceLowering& lowering) {
   const auto& params = ParamsOf<PoolParams>(node.attrs);
   const Shape& x = lowering.shape(node.inputs[0]);
   const Shape& y = lowering.shape(node.outputs[0]);
-  const std::optional<GraphWindow> window = WindowOf(params.window, x, y);
-  if (!window || !Fits(x.back())) return std::nullopt;
+  const std::optional<GraphWindow> window = DeviceWindowOf(params.window, x, y);
+  if (!window || !FitsInt32(x.back())) return std::nullopt;
   cuda::GraphPoolArgs fixed = {};
   fixed.window = *window;
   fixed.batch = x[0];
@@ -344,7 +317,7 @@ MaybeStep MakeDevicePool(const Node& node, const DeviceLowering& lowering) {
   const Slot out = lowering.slot(node.outputs[0]);
   DeviceStep step;
   step.text = (params.is_max ? "MaxPool " : "AveragePool ") +
-              WindowText(*window, x[0], x.back(), y.back());
+              DeviceWindowText(*window, x[0], x.back(), y.back());
   step.launch = [=](const cuda::Module& module, cuda::Stream stream,
                     const DeviceSlots& slots) {
     cuda::GraphPoolArgs args = fixed;

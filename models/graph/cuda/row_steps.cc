@@ -64,7 +64,15 @@ MaybeStep MakeDevicePointwise(const Node& node,
   fixed.count = out.num_elements();
   std::vector<Slot> operands;
   for (size_t i = 0; i < node.inputs.size(); ++i) {
-    if (!lowering.IsFloat(node.inputs[i])) return std::nullopt;
+    const bool in_bytes = i < params.scales.size() && params.scales[i].given();
+    if (in_bytes ? !lowering.IsByte(node.inputs[i])
+                 : !lowering.IsFloat(node.inputs[i])) {
+      return std::nullopt;
+    }
+    if (in_bytes) {
+      fixed.scales[i] = params.scales[i].scale;
+      fixed.zeros[i] = params.scales[i].zero;
+    }
     operands.push_back(lowering.slot(node.inputs[i]));
     const Shape strides = BroadcastStrides(lowering.shape(node.inputs[i]), out);
     std::copy(strides.begin(), strides.end(), fixed.strides[i]);
@@ -79,22 +87,26 @@ MaybeStep MakeDevicePointwise(const Node& node,
                         op.a,
                         op.b};
   }
+  if (!params.scales.empty() && params.scales.back().given()) {
+    fixed.y_scale = 1.0f / params.scales.back().scale;
+    fixed.y_zero = params.scales.back().zero;
+  }
   static_assert(static_cast<int>(cuda::Operation::kAdd) ==
                 static_cast<int>(Pointwise::kAdd));
   static_assert(static_cast<int>(cuda::Operation::kMax) ==
                 static_cast<int>(Pointwise::kMax));
   const Slot y = lowering.slot(node.outputs[0]);
   DeviceStep step;
-  step.text = "Pointwise " + out.ToString() + ", " +
-              std::to_string(params.program.size()) + " functions of " +
-              std::to_string(operands.size());
+  step.text = (params.scales.empty() ? "Pointwise " : "Int8 Pointwise ") +
+              out.ToString() + ", " + std::to_string(params.program.size()) +
+              " functions of " + std::to_string(operands.size());
   step.launch = [=](const cuda::Module& module, cuda::Stream stream,
                     const DeviceSlots& slots) {
     cuda::PointwiseArgs args = fixed;
     for (size_t i = 0; i < operands.size(); ++i) {
-      args.x[i] = slots.in(operands[i]);
+      args.x[i] = slots.bytes_in(operands[i]);
     }
-    args.y = slots.out(y);
+    args.y = slots.bytes_out(y);
     return module.graph_pointwise(stream, args);
   };
   return step;

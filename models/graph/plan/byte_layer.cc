@@ -12,7 +12,7 @@ ValueId Operand(const Node& node, size_t i) {
 
 }  // namespace
 
-ByteEpilogue::ByteEpilogue(const Node& node, const LowerContext& context,
+ByteEpilogue::ByteEpilogue(const Node& node, const SlottedGraph& values,
                            const ByteOutputs& weight, int64_t outputs)
     : x_(LayerParamsOf(node.attrs).quantization.x),
       y_(LayerParamsOf(node.attrs).quantization.y),
@@ -25,22 +25,22 @@ ByteEpilogue::ByteEpilogue(const Node& node, const LowerContext& context,
   fixed_.ld_residual = outputs;
   fixed_.y_zero = y_.zero;
   if (const ValueId id = Operand(node, fused::kResidual); id != kNoValue) {
-    residual_ = context.slot(id);
-    residual_is_bytes_ = context.type(id).dtype == DType::kU8;
+    residual_ = values.slot(id);
+    residual_is_bytes_ = values.dtype(id) == DType::kU8;
   }
   if (const ValueId id = Operand(node, fused::kTable); id != kNoValue) {
-    lookup_ = context.constant(id)->data<uint8_t>();
+    lookup_ = values.constant(id)->data<uint8_t>();
   }
   if (const ValueId id = Operand(node, fused::kMeasured); id != kNoValue) {
-    x_scale_ = context.slot(id);
-    x_zero_ = context.slot(Operand(node, fused::kMeasured + 1));
+    x_scale_ = values.slot(id);
+    x_zero_ = values.slot(Operand(node, fused::kMeasured + 1));
   }
-  Scales(node, context, weight);
+  Scales(node, values, weight);
 }
 
 // Where the function behind the sum lets a factor through, all is counted in
 // steps of the result.
-void ByteEpilogue::Scales(const Node& node, const LowerContext& context,
+void ByteEpilogue::Scales(const Node& node, const SlottedGraph& values,
                           const ByteOutputs& weight) {
   const bool through = fixed_.f == Unary::kNone || fixed_.f == Unary::kRelu ||
                        fixed_.f == Unary::kClip;
@@ -69,10 +69,10 @@ void ByteEpilogue::Scales(const Node& node, const LowerContext& context,
     fixed_.residual_scale = static_cast<float>(1 / unit);
   }
   const Tensor* bias = Operand(node, fused::kBias) != kNoValue
-                           ? context.constant(node.inputs[fused::kBias])
+                           ? values.constant(node.inputs[fused::kBias])
                            : nullptr;
   const Tensor* behind = Operand(node, fused::kMiddleBias) != kNoValue
-                             ? context.constant(node.inputs[fused::kMiddleBias])
+                             ? values.constant(node.inputs[fused::kMiddleBias])
                              : nullptr;
   const auto num_outputs = static_cast<int64_t>(weight.sums.size());
   for (int64_t n = 0; behind != nullptr && n < num_outputs; ++n) {

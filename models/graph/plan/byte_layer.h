@@ -24,11 +24,25 @@ struct ByteOutputs {
   std::span<const float> scales;
 };
 
+// The values of a graph, and where a plan keeps them.
+struct SlottedGraph {
+  const Graph& graph;
+  const std::vector<Slot>& slot_of;  // of each value
+
+  Slot slot(ValueId id) const {
+    return id == kNoValue ? kNoSlot : slot_of[static_cast<size_t>(id)];
+  }
+  DType dtype(ValueId id) const { return graph.value(id).type->dtype; }
+  const Tensor* constant(ValueId id) const {
+    return graph.value(id).constant.get();
+  }
+};
+
 class ByteEpilogue {
  public:
   // `outputs`: values in a row of the result. Biases repeat where the weight
   // has more outputs than they.
-  ByteEpilogue(const Node& node, const LowerContext& context,
+  ByteEpilogue(const Node& node, const SlottedGraph& values,
                const ByteOutputs& weight, int64_t outputs);
 
   // `measured`: memory of measured_floats(), filled where x's scale is one of
@@ -44,6 +58,15 @@ class ByteEpilogue {
   const std::vector<int32_t>& offset() const { return offset_; }
   const std::vector<float>& scale() const { return scale_; }
   const std::vector<float>& bias() const { return bias_; }  // or empty
+  const std::vector<float>& middle_bias() const { return middle_bias_; }
+  const uint8_t* lookup() const { return lookup_; }  // [256], or null
+  Slot residual() const { return residual_; }
+  bool residual_is_bytes() const { return residual_is_bytes_; }
+  // Of an x that is measured in a run.
+  Slot x_scale() const { return x_scale_; }
+  Slot x_zero() const { return x_zero_; }
+  // Of any other.
+  int32_t known_x_zero() const { return x_.zero; }
   uint8_t x_zero(const Slots& slots) const {
     return x_zero_ == kNoSlot ? static_cast<uint8_t>(x_.zero)
                               : *slots.data<uint8_t>(x_zero_);
@@ -57,7 +80,7 @@ class ByteEpilogue {
   }
 
  private:
-  void Scales(const Node& node, const LowerContext& context,
+  void Scales(const Node& node, const SlottedGraph& values,
               const ByteOutputs& weight);
 
   const ByteScale x_;

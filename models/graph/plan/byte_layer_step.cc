@@ -38,8 +38,8 @@ class ByteConvStep : public Step {
         x_(context.slot(node.inputs[0])),
         y_(context.slot(node.outputs[0])),
         packed_(packed),
-        epilogue_(node, context, {packed.sums, integers.scales},
-                  shape.outputs) {}
+        epilogue_(node, {context.graph, context.slot_of},
+                  {packed.sums, integers.scales}, shape.outputs) {}
 
   int64_t scratch_bytes() const override {
     return num_members_ * MemberScratch();
@@ -135,7 +135,8 @@ class ByteDepthwiseStep : public Step {
         x_(context.slot(node.inputs[0])),
         y_(context.slot(node.outputs[0])),
         packed_(packed.data),
-        epilogue_(node, context, {packed.sums, integers.scales}, shape.outputs),
+        epilogue_(node, {context.graph, context.slot_of},
+                  {packed.sums, integers.scales}, shape.outputs),
         offset_(Ordered(epilogue_.offset())),
         scale_(Ordered(epilogue_.scale())),
         bias_(Ordered(epilogue_.bias())) {}

@@ -256,7 +256,7 @@ StatusOr<std::unique_ptr<Step>> MakeByteTransposedStep(
   std::span<const int32_t> sums = packed->sums;
   for (const Phase& phase : phases) {
     const auto n = static_cast<size_t>(phase.n);
-    epilogues.emplace_back(node, context,
+    epilogues.emplace_back(node, SlottedGraph{context.graph, context.slot_of},
                            ByteOutputs{sums.first(n), integers.scales},
                            shape.outputs);
     sums = sums.subspan(n);

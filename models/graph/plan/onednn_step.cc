@@ -274,7 +274,8 @@ StatusOr<std::unique_ptr<Step>> MakeByteStep(const Node& node,
   // would do it behind the product, do not matter.
   const int64_t n = context.shape(node.outputs[0]).back();
   const std::vector<int32_t> no_sums(static_cast<size_t>(n));
-  ByteEpilogue epilogue(node, context, {no_sums, integers.scales}, n);
+  ByteEpilogue epilogue(node, {context.graph, context.slot_of},
+                        {no_sums, integers.scales}, n);
   const Int8Epilogue& fixed = epilogue.fixed();
   LayerSizes sizes;
   sizes.x = Type::kU8;
