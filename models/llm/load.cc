@@ -2,7 +2,6 @@
 // with a file or a setting is found here, before anything is served.
 #include <algorithm>
 #include <filesystem>
-#include <fstream>
 #include <iterator>
 #include <new>
 #include <string>
@@ -22,6 +21,7 @@
 #include "models/llm/kv_plan.h"
 #include "models/llm/llm_plan.h"
 #include "models/llm/model.h"
+#include "models/llm/model_template.h"
 #include "models/llm/packed.h"
 #include "models/llm/sharding.h"
 #include "models/llm/source.h"
@@ -59,44 +59,6 @@ StatusOr<StepLimits> LimitsOf(const config::LlmSettings& settings,
       std::max(settings.max_num_seqs, kMinSamples), limits.max_tokens));
   if (hidden_rows) limits.max_samples = limits.max_tokens;
   return limits;
-}
-
-// A model without chats is still a model.
-std::shared_ptr<const ChatTemplate> NoTemplate(const Status& why) {
-  LogWarning(
-      "the model's chat template cannot be used, chat is off",
-      {{"why", why.message()}, {"remedy", "give one with chat_template"}});
-  return nullptr;
-}
-
-StatusOr<std::shared_ptr<const ChatTemplate>> LoadTemplate(
-    const ModelSource& source, const std::string& override_path) {
-  std::string text;
-  const bool overridden = !override_path.empty();
-  if (overridden) {
-    std::ifstream in(override_path, std::ios::binary);
-    if (!in) {
-      return NotFound("the chat template '" + override_path +
-                      "' cannot be read")
-          .At("chat_template");
-    }
-    text.assign(std::istreambuf_iterator<char>(in), {});
-  } else {
-    StatusOr<std::string> own = source.ChatTemplateText();
-    if (!own.ok()) return NoTemplate(own.status());
-    text = *std::move(own);
-  }
-  if (text.empty()) return std::shared_ptr<const ChatTemplate>();
-  StatusOr<std::unique_ptr<ChatTemplate>> made = ChatTemplate::Create(text);
-  if (made.ok()) {
-    return std::shared_ptr<const ChatTemplate>(std::move(made).value());
-  }
-  if (overridden) {
-    return made.status()
-        .Prefixed("'" + override_path + "'")
-        .At("chat_template");
-  }
-  return NoTemplate(made.status());
 }
 
 std::string TextOf(const Tokenizer& tokenizer, int32_t id) {
@@ -272,7 +234,7 @@ StatusOr<LlmModel> Load(const std::string& path, const LlmOptions& options,
                                         model.tokenizer->vocabulary()));
   }
   ASSIGN_OR_RETURN(model.chat_template,
-                   LoadTemplate(*source, settings.chat_template));
+                   LoadModelTemplate(*source, settings.chat_template));
   ASSIGN_OR_RETURN(const ModelGeneration generation,
                    ReadModelGeneration(*source, settings));
   model.generation = generation.defaults;
