@@ -1,5 +1,6 @@
 """A model served by several processes under mpirun: the answers of one process,
 and one clear end whatever happens to a rank."""
+import http.client
 import json
 import os
 import pathlib
@@ -90,26 +91,28 @@ def completion(server, model, prompt, **more):
 
 
 def stream_forever(server, model):
-    """A long stream in a thread of its own; what it ended with is in the list."""
+    """Streams in a thread of its own, one after another until one fails; with what
+    is in the list."""
     ended = []
     began = threading.Event()
 
     def run():
         try:
-            with post(server, "/v1/completions",
-                      {"model": model, "prompt": "Once", "stream": True,
-                       "max_tokens": 100000, "ignore_eos": True}) as answer:
-                for line in answer:
-                    began.set()
-                    if b"error" in line:
-                        ended.append(line)
-        except (OSError, urllib.error.URLError, ValueError) as error:
+            while not ended:
+                with post(server, "/v1/completions",
+                          {"model": model, "prompt": "Once", "stream": True,
+                           "max_tokens": 100, "ignore_eos": True}) as answer:
+                    for line in answer:
+                        began.set()
+                        if b"error" in line:
+                            ended.append(line)
+        except (OSError, http.client.HTTPException, ValueError) as error:
             ended.append(error)
         began.set()
 
     thread = threading.Thread(target=run, daemon=True)
     thread.start()
-    assert began.wait(60)
+    assert began.wait(60) and not ended, ended
     return thread, ended
 
 
