@@ -47,8 +47,7 @@ struct Shared {
   uint4 keys[S::kKeys][S::kPitch];
   uint4 values[S::kKeys][S::kPitch];
   float scale[S::kPairs];  // undoes that of queries
-  int own[S::kPairs];      // the last key that a pair sees, and the first
-  int first[S::kPairs];
+  int own[S::kPairs];      // the last key that a pair sees
   Total totals[S::kPairs];
   std::conditional_t<S::kInt8, TileScales<S::kKeys>, NoScales> scales;
 };
@@ -128,10 +127,8 @@ __global__ void __launch_bounds__(kThreads, 2) PromptsKernel(AttendArgs args) {
     }
     if (lane == 0) {
       shared.scale[pair] = scale;
-      const int own =
+      shared.own[pair] =
           pair < pairs.count ? args.row_positions[pairs.Row(pair)] : -1;
-      shared.own[pair] = own;
-      shared.first[pair] = FirstSeen(args, max(own, 0));
       shared.totals[pair] = {NegativeInfinity(), 0};
     }
   }
@@ -228,8 +225,8 @@ __global__ void __launch_bounds__(kThreads, 2) PromptsKernel(AttendArgs args) {
         CapScores<S>(args.softcap, factor, scores);
       }
       if (!all_see) {
-        HideScores<S>(first + 2 * (lane % 4), &shared.own[lane_pair],
-                      &shared.first[lane_pair], scores);
+        HideScores<S>(args, first + 2 * (lane % 4), &shared.own[lane_pair],
+                      scores);
       }
       float before[kFragments][2];  // of the sums so far
       MILLRACE_UNROLL

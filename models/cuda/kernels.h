@@ -223,12 +223,13 @@ struct CombineArgs {
   int64_t out_pitch = 0;
 };
 
-// Keys and values: [page][layer][K or V][kv head], of each [64
-// tokens][head_dim] of f16 or f32.
+// Keys and values: [page][layer][K or V][kv head], and for each kv head
+// [64 tokens][head_dim] f16 or f32.
 //
-// kInt8: of each [64 tokens][row_bytes] int8 q, zeros behind head_dim of them,
-// then [64] f32 d; a value is d * q. The greatest magnitude of a token's key or
-// value of a head becomes 127. q and d are those of the engine on cores.
+// kInt8: for each kv head [64 tokens][row_bytes] int8 q, zeros behind head_dim
+// of them, then [64] f32 d; a value is d * q. The greatest magnitude of a
+// token's key or value of a head becomes 127. q and d are those of the engine
+// on cores.
 enum class KvFormat : int32_t { kF16, kF32, kInt8 };
 inline constexpr int32_t kPageRows = 64;
 struct KvCache {

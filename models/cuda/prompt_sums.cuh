@@ -56,18 +56,17 @@ __device__ __forceinline__ void CapScores(
 }
 
 // -infinity where a pair does not see a key. `position` is that of the lane's
-// first key, own[0] the last key that its first pair sees, first_own[0] the
-// first one.
+// first key, own[0] the last key that its first pair sees.
 template <class S>
 __device__ __forceinline__ void HideScores(
-    int position, const int* own, const int* first_own,
+    const AttendArgs& args, int position, const int* own,
     float (&scores)[S::kFragments][S::kKeys / 8][4]) {
   MILLRACE_UNROLL
   for (int f = 0; f < S::kFragments; ++f) {
     MILLRACE_UNROLL
     for (int r = 0; r < 2; ++r) {
       const int last = own[16 * f + 8 * r];
-      const int first = first_own[16 * f + 8 * r];
+      const int first = FirstSeen(args, max(last, 0));
       MILLRACE_UNROLL
       for (int j = 0; j < S::kKeys / 8; ++j) {
         MILLRACE_UNROLL
@@ -91,29 +90,26 @@ __device__ __forceinline__ void WeighValues(
     const float (&before)[S::kFragments][2], PromptSums<S>& sums,
     float (&scores)[S::kFragments][S::kKeys / 8][4],
     float (&rescale)[S::kFragments][2]) {
-  float added[S::kFragments][2] = {};
-  float greatest[S::kFragments][2] = {};
   MILLRACE_UNROLL
-  for (int j = 0; j < S::kKeys / 8; ++j) {
-    float of_values[2];
-    LoadPair(of_tile + 8 * j, of_values);
+  for (int f = 0; f < S::kFragments; ++f) {
+    float added[2] = {};
+    float greatest[2] = {};
     MILLRACE_UNROLL
-    for (int f = 0; f < S::kFragments; ++f) {
+    for (int j = 0; j < S::kKeys / 8; ++j) {
+      float of_values[2];
+      LoadPair(of_tile + 8 * j, of_values);
       MILLRACE_UNROLL
       for (int i = 0; i < 4; ++i) {
         const float weight = Exp2(fmaf(scores[f][j][i], factor[f][i / 2],
                                        -Finite(sums.most[f][i / 2])));
-        added[f][i / 2] += weight;
+        added[i / 2] += weight;
         scores[f][j][i] = __fmul_rn(weight, of_values[i % 2]);
-        greatest[f][i / 2] = fmaxf(greatest[f][i / 2], scores[f][j][i]);
+        greatest[i / 2] = fmaxf(greatest[i / 2], scores[f][j][i]);
       }
     }
-  }
-  MILLRACE_UNROLL
-  for (int f = 0; f < S::kFragments; ++f) {
     MILLRACE_UNROLL
     for (int r = 0; r < 2; ++r) {
-      float most = greatest[f][r];
+      float most = greatest[r];
       most = fmaxf(most, __shfl_xor_sync(kAllLanes, most, 1));
       most = fmaxf(most, __shfl_xor_sync(kAllLanes, most, 2));
       const float unit = fmaxf(sums.unit[f][r], PowerBelow(most));
@@ -121,7 +117,7 @@ __device__ __forceinline__ void WeighValues(
       rescale[f][r] = before[f][r] * (sums.unit[f][r] * inverse);
       sums.unit[f][r] = unit;
       sums.weights[f][2 * r] =
-          fmaf(sums.weights[f][2 * r], before[f][r], added[f][r]);
+          fmaf(sums.weights[f][2 * r], before[f][r], added[r]);
       MILLRACE_UNROLL
       for (int j = 0; j < S::kKeys / 8; ++j) {
         scores[f][j][2 * r] *= inverse;
