@@ -15,6 +15,7 @@
 #include "models/cuda/graph_byte_kernels.h"
 #include "models/cuda/graph_kernels.h"
 #include "models/cuda/kernels.h"
+#include "models/cuda/lora_kernels.h"
 
 namespace millrace::cuda {
 
@@ -95,6 +96,7 @@ struct Module {
   int (*multiply_rows)(Stream, const LinearArgs&);
   int (*multiply_on_tensors)(Stream, const LinearArgs&);
   int (*multiply_int8)(Stream, const LinearArgs&);
+  int (*add_lora)(Stream, const LoraArgs&);
   int (*route_rows)(Stream, const RouteArgs&);
   int (*order_uses)(Stream, const OrderUsesArgs&);
   int (*combine_experts)(Stream, const CombineArgs&);
@@ -140,6 +142,7 @@ inline void SetKernels(Module& table) {
   table.multiply_rows = MultiplyRows;
   table.multiply_on_tensors = MultiplyOnTensors;
   table.multiply_int8 = MultiplyInt8;
+  table.add_lora = AddLora;
   table.route_rows = RouteRows;
   table.order_uses = OrderUses;
   table.combine_experts = CombineExperts;

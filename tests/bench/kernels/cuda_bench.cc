@@ -319,11 +319,82 @@ void Small(Bench& bench) {
   }
 }
 
+// q, k and v with adapters of one rank, each of so many rows, in turns.
+void Adapters(Bench& bench) {
+  constexpr int32_t kInputs = 4096, kOutputs = 6144;
+  const auto run = [&](int32_t rank, int32_t rows, int32_t adapters) {
+    const int64_t bytes = int64_t{2} * rank * (3 * kInputs + kOutputs);
+    const auto copies = static_cast<int>(
+        std::max<int64_t>(2, kBeyondCaches / (bytes * adapters)));
+    const CudaBuffer factors = bench.Fill(bytes * adapters * copies, kHalves);
+    std::vector<cuda::LoraFactors> table;
+    for (int i = 0; i < copies * adapters; ++i) {
+      const std::byte* a = factors.data() + i * bytes;
+      const std::byte* b = a + int64_t{2} * rank * 3 * kInputs;
+      for (const int32_t outputs : {4096, 1024, 1024}) {
+        table.push_back({a, b, rank, 1});
+        a += int64_t{2} * rank * kInputs;
+        b += int64_t{2} * rank * outputs;
+      }
+    }
+    const CudaBuffer tables = bench.Copy(table);
+    std::vector<cuda::LoraTile> tiles;
+    std::vector<int32_t> order;
+    for (int i = 0; i < copies * adapters; ++i) {
+      const int32_t first = i % adapters * rows;
+      for (int32_t row = 0; row < rows; row += cuda::kLoraTileRows) {
+        tiles.push_back({tables.as<cuda::LoraFactors>() + 3 * i, first + row,
+                         std::min(cuda::kLoraTileRows, rows - row)});
+      }
+    }
+    for (int32_t i = 0; i < rows * adapters; ++i) order.push_back(i);
+    const CudaBuffer on_tiles = bench.Copy(tiles);
+    const CudaBuffer on_order = bench.Copy(order);
+    const int32_t all = rows * adapters;
+    const CudaBuffer x = bench.Fill(int64_t{all} * kInputs * 4, kFloats);
+    const CudaBuffer y = bench.Fill(int64_t{all} * kOutputs * 4, kFloats);
+    const CudaBuffer hidden = bench.Fill(
+        int64_t{all} * 3 * cuda::LoraSplits(kInputs) * rank * 4, kFloats);
+    const auto of_launch = static_cast<int32_t>(tiles.size()) / copies;
+    const double us = bench.Time(copies, [&](int i) {
+      return bench.module().add_lora(
+          bench.stream(),
+          {.tiles = on_tiles.as<cuda::LoraTile>() + i * of_launch,
+           .num_tiles = of_launch,
+           .order = on_order.as<int32_t>(),
+           .num_targets = 3,
+           .targets = {{0, 4096}, {4096, 1024}, {5120, 1024}},
+           .most_rank = rank,
+           .inputs = kInputs,
+           .x = x.as<float>(),
+           .pitch = kInputs,
+           .shares_splits = all <= 64,
+           .hidden = hidden.as<float>(),
+           .y = y.as<float>(),
+           .out_pitch = kOutputs});
+    });
+    std::printf(
+        "LoRA of q, k, v, rank %-3d %2d adapters of %4d rows %8.1f us %6.0f "
+        "GB/s %6.1f TFLOP/s\n",
+        rank, adapters, rows, us,
+        static_cast<double>(bytes * adapters) / us * 1e-3,
+        2.0 * all * rank * (3 * kInputs + kOutputs) / us * 1e-6);
+    std::fflush(stdout);
+  };
+  for (const int32_t rank : {16, 64}) {
+    run(rank, 1, 1);
+    run(rank, 1, 16);
+    run(rank, 8, 8);
+    run(rank, 2048, 1);
+  }
+}
+
 int Main() {
   Bench bench;
   Peaks(bench);
   Products(bench);
   Experts(bench);
+  Adapters(bench);
   Small(bench);
   return 0;
 }
