@@ -314,6 +314,28 @@ INSTANTIATE_TEST_SUITE_P(
              std::to_string(static_cast<int>(test.param.input));
     });
 
+// What experts read whose weights multiply that: a row for each use.
+TEST(Experts, ReadRowsTimesTheirWeights) {
+  const int32_t rows = 3, used = 2, width = 140;
+  const auto x = Random(rows * width, 1);
+  const auto weights = Random(rows * used, 2);
+  DeviceArray<float> from(x), on_weights(weights),
+      to(std::vector<float>(rows * used * width, NAN));
+  ASSERT_EQ(GatherRows(nullptr, {.from = from.get(),
+                                 .repeats = used,
+                                 .weights = on_weights.get(),
+                                 .num_rows = rows * used,
+                                 .width = width,
+                                 .pitch = width,
+                                 .to = to.get()}),
+            0);
+  const auto got = to.Read();
+  for (size_t i = 0; i < got.size(); ++i) {
+    const size_t use = i / width;
+    EXPECT_EQ(got[i], weights[use] * x[use / used * width + i % width]);
+  }
+}
+
 TEST(Experts, AreAddedWithTheirWeights) {
   const int32_t rows = 3, used = 2, width = 140;
   const auto y = Random(rows * used * width, 1);
