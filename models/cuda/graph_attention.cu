@@ -1,6 +1,6 @@
-// Attention of graphs, dense and masked, a warp for each query of a head: lanes
-// share out the values of a head, keys come in order with a running maximum.
-// Keys are read from memory for each query: correct, not fast.
+// Attention of graphs in f32, dense and masked, a warp for each query of a
+// head: lanes share out the values of a head, keys come in order with a running
+// maximum. Keys are read from memory for each query: correct, not fast.
 #include "models/cuda/graph_functions.cuh"
 
 namespace millrace::cuda {
@@ -72,6 +72,11 @@ __global__ void AttentionKernel(GraphAttentionArgs args) {
 int GraphAttention(Stream stream, const GraphAttentionArgs& args) {
   const int64_t rows = args.items * args.heads * args.queries;
   if (rows == 0 || args.v_at.size == 0) return 0;
+  if (args.precision != GraphPrecision::kF32 &&
+      args.q_at.size <= kMostTensorHeadSize &&
+      args.v_at.size <= kMostTensorHeadSize) {
+    return GraphAttentionOnTensors(stream, args);
+  }
   return Launch(AttentionKernel, dim3(CeilDiv(rows, kQueryWarps)),
                 kQueryWarps * 32, 0, stream, args);
 }

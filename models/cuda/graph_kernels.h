@@ -219,9 +219,13 @@ struct HeadsAt {
   int64_t size;
 };
 inline constexpr int64_t kMostHeadSize = 256;
+inline constexpr int64_t kMostTensorHeadSize = 128;  // on tensor cores
 // out = softmax(q · K * scale + mask) · V, each query over all keys, in order
 // (Milakov and Gimelshein 2018 for the running maximum).
+// Queries, keys, weights and values are rounded to `precision`, scores are not;
+// heads of more than kMostTensorHeadSize values are computed in f32.
 struct GraphAttentionArgs {
+  GraphPrecision precision;
   const float* q;
   const float* k;
   const float* v;
@@ -234,6 +238,7 @@ struct GraphAttentionArgs {
   float scale;
   bool causal;          // query i sees keys 0…i
   bool zero_if_hidden;  // a query that sees nothing: 0, else NaN
+  bool wide;            // set by the launch: q, k and v are read by 16 bytes
 };
 
 // y [outer][count][run] = x [outer][size][run] at indices [count], which count
@@ -288,6 +293,8 @@ int GraphSoftmax(Stream stream, const SoftmaxArgs& args);
 int GraphNormalize(Stream stream, const NormalizeArgs& args);
 int GraphReduce(Stream stream, const ReduceArgs& args);
 int GraphAttention(Stream stream, const GraphAttentionArgs& args);
+// What it calls where the precision is not f32.
+int GraphAttentionOnTensors(Stream stream, const GraphAttentionArgs& args);
 int GraphGather(Stream stream, const GatherSlicesArgs& args);
 int GraphCheckIndices(Stream stream, const CheckIndicesArgs& args);
 int GraphCopyStrided(Stream stream, const CopyStridedArgs& args);

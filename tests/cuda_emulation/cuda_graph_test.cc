@@ -78,6 +78,13 @@ TEST_P(TinyOnDevice, GivesWhatPyTorchGave) {
     ++runs;
   }
   EXPECT_GT(runs, 0);
+  // Attention is computed as products are.
+  const std::string plan = context->PlanText();
+  const size_t at = plan.find("cuda:0  Attention");
+  if (at == std::string::npos || precision == DevicePrecision::kF32) return;
+  const std::string line = plan.substr(at, plan.find('\n', at) - at);
+  EXPECT_TRUE(line.ends_with(" " + std::string(DevicePrecisionName(precision))))
+      << line;
 }
 
 INSTANTIATE_TEST_SUITE_P(

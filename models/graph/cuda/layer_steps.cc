@@ -354,6 +354,10 @@ MaybeStep MakeDeviceAttention(const Node& node,
   fixed.keys = k.tokens;
   fixed.scale = static_cast<float>(
       params.scale.value_or(1 / std::sqrt(static_cast<double>(q.at.size))));
+  fixed.precision = q.at.size <= cuda::kMostTensorHeadSize &&
+                            v.at.size <= cuda::kMostTensorHeadSize
+                        ? lowering.precision
+                        : cuda::GraphPrecision::kF32;
   fixed.causal = params.is_causal;
   fixed.zero_if_hidden = params.zero_masked;
   fixed.mask_items = 1;
@@ -376,7 +380,8 @@ MaybeStep MakeDeviceAttention(const Node& node,
               std::to_string(q.heads) + " heads x " + std::to_string(q.tokens) +
               " of " + std::to_string(k.tokens) + " keys x " +
               std::to_string(q.at.size) + (params.is_causal ? ", causal" : "") +
-              (mask != kNoSlot ? ", masked" : "");
+              (mask != kNoSlot ? ", masked" : "") +
+              PrecisionText(fixed.precision);
   step.macs = static_cast<double>(fixed.items * q.heads * q.tokens) *
               static_cast<double>(k.tokens * (q.at.size + v.at.size));
   step.launch = [=](const cuda::Module& module, cuda::Stream stream,
