@@ -18,6 +18,7 @@
 #include "models/llm/layer_name.h"
 #include "models/llm/lora_config.h"
 #include "models/llm/lora_packing.h"
+#include "models/llm/lora_store.h"
 #include "models/tensor/quant.h"
 
 namespace millrace::models {
@@ -335,6 +336,18 @@ LoraAdapter::LoraAdapter(std::vector<Layer> layers, HugeBuffer memory,
       memory_(std::move(memory)),
       number_(NextNumber()),
       name_(std::move(name)) {}
+
+LoraAdapter::LoraAdapter(std::vector<Layer> layers,
+                         std::shared_ptr<const LoraOnDevice> on_device,
+                         std::string name)
+    : layers_(std::move(layers)),
+      on_device_(std::move(on_device)),
+      number_(NextNumber()),
+      name_(std::move(name)) {}
+
+int64_t LoraAdapter::num_bytes() const {
+  return on_device_ != nullptr ? on_device_->num_bytes() : memory_.size();
+}
 
 int32_t LoraAdapter::rank() const {
   int32_t rank = 0;

@@ -8,7 +8,7 @@
 // Read from a folder of PEFT (adapter_config.json, adapter_model.safetensors)
 // or a GGUF file. It may change the matrices of attention and of dense
 // feed-forwards; one that changes anything else is refused. Kept packed as the
-// device reads it (lora_packing.h).
+// device reads it (lora_packing.h), in that device's memory if it has its own.
 // Immutable after LoadLora; shared by the sequences that use it.
 // Source: Hu et al. 2021.
 #pragma once
@@ -29,6 +29,8 @@
 namespace millrace::models {
 
 inline constexpr int32_t kMaxLoraRank = 256;
+
+class LoraOnDevice;  // lora_store.h
 
 // The model that adapters are made for.
 struct LoraBase {
@@ -66,6 +68,9 @@ class LoraAdapter {
 
   // `memory`: of all packed matrices.
   LoraAdapter(std::vector<Layer> layers, HugeBuffer memory, std::string name);
+  // Of `layers` only the ranks are read.
+  LoraAdapter(std::vector<Layer> layers,
+              std::shared_ptr<const LoraOnDevice> on_device, std::string name);
 
   const LoraDelta& delta(int32_t layer, LoraTarget target) const {
     return layers_[static_cast<size_t>(layer)][static_cast<size_t>(target)];
@@ -75,11 +80,14 @@ class LoraAdapter {
   // What it is served as.
   const std::string& name() const { return name_; }
   int32_t rank() const;  // the greatest
-  int64_t num_bytes() const { return memory_.size(); }
+  int64_t num_bytes() const;
+  // In a device's own memory; null: in the host's.
+  const LoraOnDevice* on_device() const { return on_device_.get(); }
 
  private:
   const std::vector<Layer> layers_;
   const HugeBuffer memory_;
+  const std::shared_ptr<const LoraOnDevice> on_device_;
   const uint32_t number_;
   const std::string name_;
 };

@@ -7,6 +7,7 @@
 #include <utility>
 
 #include "models/cpu/can_pack.h"
+#include "models/llm/lora_store.h"
 #include "models/tensor/float16.h"
 
 namespace millrace::models {
@@ -17,17 +18,6 @@ constexpr int64_t kLine = 64;
 // In the order of a layer: a step reads all A of such targets, then all B.
 constexpr std::span<const LoraTarget> kOrder[] = {kQkvTargets, kOutputTargets,
                                                   kGateUpTargets, kDownTargets};
-
-// What brings the greatest of `values` to 2^14 or just below; f16 ends at 2^16.
-int ExponentFor(std::span<const float> values) {
-  float most = 0;
-  for (const float x : values) most = std::max(most, std::abs(x));
-  if (most == 0) return 0;
-  int exponent = 0;
-  std::frexp(most, &exponent);  // most = m * 2^exponent, m in [0.5, 1)
-  // Two such exponents undone must be a normal f32.
-  return std::min(14 - exponent, 60);
-}
 
 class Packer {
  public:
@@ -108,11 +98,27 @@ class Packer {
   std::vector<uint16_t> halves_;
 };
 
+StatusOr<std::shared_ptr<const LoraAdapter>> PutInStore(
+    const LoraFloatLayers& layers, LoraStore& store, std::string name) {
+  std::vector<LoraAdapter::Layer> ranks(layers.size());
+  for (size_t layer = 0; layer < layers.size(); ++layer) {
+    for (size_t t = 0; t < kNumLoraTargets; ++t) {
+      ranks[layer][t].rank = layers[layer][t].rank;
+    }
+  }
+  ASSIGN_OR_RETURN(auto on_device, store.Put(layers, name));
+  return std::make_shared<const LoraAdapter>(
+      std::move(ranks), std::move(on_device), std::move(name));
+}
+
 }  // namespace
 
 StatusOr<std::shared_ptr<const LoraAdapter>> PackLora(
     const LoraFloatLayers& layers, const LoraPacking& packing,
     std::string name) {
+  if (packing.store != nullptr) {
+    return PutInStore(layers, *packing.store, std::move(name));
+  }
   std::vector<LoraAdapter::Layer> packed(layers.size());
   struct Job {
     const std::vector<float>& values;
@@ -144,7 +150,7 @@ StatusOr<std::shared_ptr<const LoraAdapter>> PackLora(
   for (const Job& job : jobs) job.to = packer.Place(job.rows, job.columns);
   RETURN_IF_ERROR(packer.Allocate());
   for (const Job& job : jobs) {
-    const int exponent = packing.f32 ? 0 : ExponentFor(job.values);
+    const int exponent = packing.f32 ? 0 : LoraExponent(job.values);
     packer.Fill(job.values, exponent, job.to);
     job.scale = std::ldexp(job.scale, -exponent);
   }

@@ -9,9 +9,12 @@
 // rounded to 11 bits.
 #pragma once
 
+#include <algorithm>
 #include <array>
+#include <cmath>
 #include <cstdint>
 #include <memory>
+#include <span>
 #include <string>
 #include <vector>
 
@@ -27,6 +30,18 @@ struct LoraFloats {
   std::vector<float> b;  // [outputs][rank], scaled
 };
 using LoraFloatLayers = std::vector<std::array<LoraFloats, kNumLoraTargets>>;
+
+// What brings the greatest of `values` to 2^14 or just below, as a power of
+// two: f16 ends at 2^16.
+inline int LoraExponent(std::span<const float> values) {
+  float most = 0;
+  for (const float x : values) most = std::max(most, std::abs(x));
+  if (most == 0) return 0;
+  int exponent = 0;
+  std::frexp(most, &exponent);  // most = m * 2^exponent, m in [0.5, 1)
+  // Two such exponents undone must be a normal f32.
+  return std::min(14 - exponent, 60);
+}
 
 // Loading thread. `name`: what it is served as. RESOURCE_EXHAUSTED where there
 // is no memory.

@@ -227,7 +227,7 @@ struct SlotInit {
   std::span<const int32_t> output;  // tokens sampled before, if any
   // As the last of them left it; absent: nothing was drawn.
   std::optional<float> mirostat_mu = {};
-  // Added to the model's weights for this sequence; null: none.
+  // Added to the weights for this sequence, whose owner keeps it; null: none.
   std::shared_ptr<const LoraAdapter> adapter = {};
   // Stand in place of the embeddings of some prompt tokens; null: none do.
   std::shared_ptr<const PromptEmbeddings> embeddings = {};

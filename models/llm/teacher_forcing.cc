@@ -41,7 +41,7 @@ Status ScoreTokens(
                           .sampling = &sampling,
                           .prompt = {},
                           .output = {},
-                          .adapter = std::move(adapter),
+                          .adapter = adapter,
                           .embeddings = std::move(embeddings)});
   StepBatch batch(info.limits);
   for (int32_t at = 0; at < n; at += step) {

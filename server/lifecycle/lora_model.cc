@@ -28,7 +28,7 @@ StatusOr<std::shared_ptr<Servable>> LoadLoraModel(
   if (model == nullptr || model->adapter_host().base == nullptr) {
     return InvalidArgument("the model '" + base->id() +
                            "' takes no adapters; adapters are for language "
-                           "models on device cpu")
+                           "models without tensor_parallel_size")
         .At("model");
   }
   const AdapterHost& host = model->adapter_host();

@@ -7,6 +7,7 @@ import subprocess
 
 import openai
 import pytest
+import requests
 
 from conftest import BINARY, MODEL, REPO, start
 
@@ -85,6 +86,51 @@ def test_completions_on_a_gpu_do_not_depend_on_the_batch(emulated):
     with concurrent.futures.ThreadPoolExecutor(3) as pool:
         together = list(pool.map(lambda p: complete(emulated, p), prompts))
     assert together == alone
+
+
+def test_adapters_on_a_gpu_are_chosen_by_model_and_come_and_go():
+    if not MODULE.exists():
+        pytest.skip("built without the emulated module")
+    base = REPO / "tests" / "data" / "hf_llama_yarn" / "model.gguf"
+    adapter = REPO / "tests" / "data" / "lora_llama"
+    tokens = list(range(5, 45))
+
+    def ask(server, model):
+        answer = requests.post(server.url + "/v1/completions", timeout=120,
+                               json={"model": model, "prompt": tokens,
+                                     "temperature": 0, "max_tokens": 8,
+                                     "logprobs": 2, "ignore_eos": True})
+        assert answer.status_code == 200, answer.text
+        choice = answer.json()["choices"][0]
+        return choice["text"], choice["logprobs"]["token_logprobs"]
+
+    def post(server, path, **body):
+        return requests.post(server.url + path, json=body, timeout=120)
+
+    flags = ["--max-model-len", "128", "--compute-dtype", "f32",
+             "--kv-cache-dtype", "f32", "--lora-modules", f"sql={adapter}"]
+    with start(f"base={base}", *flags) as server:
+        on_cores = {model: ask(server, model) for model in ("base", "sql")}
+    assert on_cores["base"] != on_cores["sql"]
+    with start(f"base={base}", *flags, "--allow-runtime-lora-updating",
+               "--device", "cuda:0", env=EMULATED) as server:
+        alone = {model: ask(server, model) for model in ("base", "sql")}
+        for model, (text, logprobs) in alone.items():
+            assert text == on_cores[model][0]
+            assert logprobs == pytest.approx(on_cores[model][1], abs=1e-3)
+        loaded = post(server, "/v1/load_lora_adapter", lora_name="again",
+                      lora_path=str(adapter / "adapter.gguf"))
+        assert loaded.status_code == 200, loaded.text
+        with concurrent.futures.ThreadPoolExecutor(6) as pool:
+            crowd = list(pool.map(lambda model: (model, ask(server, model)),
+                                  ["base", "sql", "again"] * 3))
+        for model, answer in crowd:
+            assert answer == alone["base" if model == "base" else "sql"], model
+        gone = post(server, "/v1/unload_lora_adapter", lora_name="again")
+        assert gone.status_code == 200
+        answer = post(server, "/v1/completions", model="again", prompt=tokens)
+        assert answer.status_code == 404
+        assert ask(server, "sql") == alone["sql"]
 
 
 NVML = BINARY.parent / "libmillrace_fake_nvml.so"

@@ -52,7 +52,8 @@ int64_t CudaStepBytes(const BackendShape& shape, const StepLimits& limits) {
   const int64_t of_use =
       4 * int64_t{shape.expert_ffn} + 2 * int64_t{shape.hidden};
   return 4 * (rows * of_row + limits.max_samples * of_sample +
-              StepMessage::kMostPartials * of_partial + uses * of_use);
+              StepMessage::kMostPartials * of_partial + uses * of_use) +
+         CudaLoraBytes(shape, limits);
 }
 
 CudaBackend::CudaBackend(const CudaBackendOptions& options)
@@ -330,6 +331,7 @@ Status CudaBackend::Bind(int32_t num_pages) {
     ASSIGN_OR_RETURN(rounded_, context_->Allocate(all_rounded_bytes,
                                                   "the buffers of a step"));
   }
+  RETURN_IF_ERROR(BindAdapters());
   if (has_branch_) RETURN_IF_ERROR(AllocateRows(branch_, both, hidden));
   RETURN_IF_ERROR(AllocateRows(logits_, samples, LogitsWidth(shape())));
 

@@ -22,8 +22,11 @@
 #include "models/gpu/cuda_context.h"
 #include "models/gpu/stream_timer.h"
 #include "models/llm/backend.h"
+#include "models/llm/cuda/cuda_lora.h"
+#include "models/llm/cuda/lora_step.h"
 #include "models/llm/cuda/step_graphs.h"
 #include "models/llm/cuda/step_message.h"
+#include "models/llm/lora.h"
 #include "models/llm/step.h"
 #include "models/llm/step_account.h"
 
@@ -56,6 +59,8 @@ inline int64_t LogitsWidth(const BackendShape& shape) {
 
 // What the buffers of a step take at most, estimated from shapes.
 int64_t CudaStepBytes(const BackendShape& shape, const StepLimits& limits);
+// Of these, A x of rows with adapters.
+int64_t CudaLoraBytes(const BackendShape& shape, const StepLimits& limits);
 
 cuda::RowFunction RowFunctionOf(Activation activation);
 
@@ -80,6 +85,10 @@ class CudaBackend final : public Backend {
   Status Bind(int32_t num_pages);
 
   // ---- run; one thread ----
+  // Sequences of the slot have it from the next step on; null: none. It lives
+  // as long as steps name the slot.
+  void SetAdapter(int32_t slot,
+                  const std::shared_ptr<const LoraAdapter>& adapter);
   // Of a step that was launched before, whatever its rows were.
   StepAccount Account(const StepBatch& batch) const;
   // Reads weights and multiplies for some milliseconds, between steps.
@@ -258,6 +267,17 @@ class CudaBackend final : public Backend {
                 const RowsOnDevice& y);
   cuda::Weights WeightsOf(const CudaLinear& linear, size_t part) const;
   cuda::KvCache Kv() const;
+  // ---- adapters: lora_phases.cc ----
+  Status BindAdapters();
+  // Adapters change the matrices of these targets, which `linear` holds.
+  void Adapt(const Linear& linear, std::span<const LoraTarget> targets);
+  // Of the step whose message is filled.
+  Status UploadAdapters(const StepBatch& batch);
+  // Whether rows of the step have what is added to its product.
+  bool IsAdapted(const CudaLinear& linear) const;
+  // y += scale * (what adapters add to W · x).
+  int AddAdapters(bool kept, const CudaLinear& w, const RowsAt& x,
+                  const RowsOnDevice& y, float scale);
   // ---- mixtures of experts: expert_phases.cc ----
   // For `rows` rows at most.
   Status BindExperts(int64_t rows);
@@ -325,12 +345,19 @@ class CudaBackend final : public Backend {
   std::vector<std::unique_ptr<Experts>> experts_;
   std::string unsupported_;  // what no kernel does
   StepMessage message_;
+  LoraStep lora_;
   StepGraphs graphs_;
+
+  // Adapters. A slot does not keep one that was unloaded; a step does.
+  std::vector<std::weak_ptr<const LoraAdapter>> adapter_of_slot_;
+  std::vector<std::shared_ptr<const LoraAdapter>> step_adapters_;
+  std::vector<const CudaLora*> lora_of_seq_;
 
   // On the device, after Bind.
   CudaBuffer weights_, constants_on_device_, pages_, step_, ids_, head_parts_;
   CudaBuffer partial_max_, partial_sum_, partial_out_;
   CudaBuffer rounded_;  // rows of one product's input
+  CudaBuffer lora_step_, lora_hidden_;
   RowsOnDevice x_, x_kept_, normed_, qkv_, attn_, attn_kept_, gate_up_, ffn_,
       branch_, logits_;
   // Of rows that go through experts, and of their uses.
@@ -338,7 +365,7 @@ class CudaBackend final : public Backend {
       shared_out_;
   CudaBuffer chosen_, use_weights_, use_order_, use_counts_, use_tiles_;
   // On the host, for transfers.
-  CudaBuffer step_on_host_, ids_on_host_, logits_on_host_;
+  CudaBuffer step_on_host_, lora_step_on_host_, ids_on_host_, logits_on_host_;
   // Of the step launched last.
   int32_t num_samples_ = 0;
   bool is_timed_ = false;

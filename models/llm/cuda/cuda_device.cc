@@ -5,6 +5,7 @@
 #include <utility>
 
 #include "models/cpu/isa.h"
+#include "models/llm/cuda/cuda_lora.h"
 #include "models/llm/cuda/cuda_runner.h"
 #include "models/llm/cuda/pack_rows.h"
 
@@ -64,6 +65,8 @@ StatusOr<std::unique_ptr<Device>> CudaDevice::Open(
           module, ordinal,
           {.setting = "gpu_memory_utilization",
            .remedy = "lower gpu_memory_utilization, or take a smaller model"}));
+  device->lora_store_ = std::make_shared<CudaLoraStore>(
+      module, ordinal, device->compute_ == CudaCompute::kF32);
   ASSIGN_OR_RETURN(
       device->memory_bytes_,
       MemoryOf(device->context_->device(), settings.gpu_memory_utilization));

@@ -2,12 +2,14 @@
 #pragma once
 
 #include <memory>
+#include <optional>
 #include <string>
 
 #include "models/cpu/llm_kernels.h"
 #include "models/gpu/cuda_context.h"
 #include "models/llm/cuda/cuda_backend.h"
 #include "models/llm/device.h"
+#include "models/llm/lora_store.h"
 
 namespace millrace::models {
 
@@ -23,6 +25,9 @@ class CudaDevice final : public Device {
   std::string name() const override;
   std::string kernels() const override;
   int32_t threads() const override { return threads_; }
+  std::optional<LoraPacking> adapter_packing() const override {
+    return LoraPacking{.store = lora_store_};
+  }
   int64_t memory_bytes() const override { return memory_bytes_; }
   int64_t WeightBytes(GgmlType type, int64_t rows, int64_t k) const override;
   int64_t StepBytes(const BackendShape& shape,
@@ -37,6 +42,7 @@ class CudaDevice final : public Device {
   CudaDevice() = default;
 
   std::shared_ptr<CudaContext> context_;
+  std::shared_ptr<LoraStore> lora_store_;
   const KernelTable* kernels_ = nullptr;  // for drawing
   cuda::KvFormat kv_format_ = cuda::KvFormat::kF16;
   int64_t memory_bytes_ = 0;

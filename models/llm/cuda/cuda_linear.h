@@ -6,6 +6,7 @@
 #include <vector>
 
 #include "models/cuda/kernels.h"
+#include "models/cuda/lora_kernels.h"
 #include "models/llm/backend.h"
 #include "models/llm/cuda/cuda_backend.h"
 
@@ -34,6 +35,8 @@ class CudaBackend::CudaLinear final : public Linear {
   enum class Rows { kNone, kAll, kKept };
   mutable Rows rows = Rows::kNone;
   bool exact = false;  // in f32 whatever compute_dtype says
+  // What adapters add to its product, without which step; no targets: nothing.
+  mutable cuda::LoraArgs lora;
 
   std::vector<Part> parts;
   int64_t bias = -1;  // among the constants; below 0: none

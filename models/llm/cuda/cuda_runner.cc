@@ -30,8 +30,8 @@ CudaRunner::CudaRunner(const RunnerInfo& info,
 void CudaRunner::InitSlot(const SlotInit& init) {
   CHECK(init.slot >= 0 && init.slot < info_.limits.max_seqs,
         "slots are below max_seqs");
-  CHECK(init.adapter == nullptr, "adapters are refused on this device");
   sampler_.InitSlot(init);
+  backend_->SetAdapter(init.slot, init.adapter);
 }
 
 void CudaRunner::Launch(const StepBatch& batch) {

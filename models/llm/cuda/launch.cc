@@ -22,6 +22,7 @@ Status CudaBackend::Launch(const StepBatch& batch,
   BeginTimes();
   RETURN_IF_ERROR(
       context_->Upload(step_.data(), step_on_host_.data(), message_.bytes()));
+  RETURN_IF_ERROR(UploadAdapters(batch));
   const Step step = {.message = step_.as<int32_t>(),
                      .num_tokens = message_.num_rows,
                      .num_prompt_rows = message_.num_prompt_rows,
@@ -30,8 +31,11 @@ Status CudaBackend::Launch(const StepBatch& batch,
                      .all_sample = message_.all_sample};
   const auto launch = [&] { return LaunchPhases(step); };
   // A graph has no marks between its phases.
-  const bool as_graph = message_.padded && !is_timed_;
-  return as_graph ? graphs_.Run(message_.Layout(), launch) : launch();
+  if (!message_.padded || is_timed_) return launch();
+  std::vector<int64_t> layout = message_.Layout();
+  const std::vector<int64_t> lora = lora_.Layout();
+  layout.insert(layout.end(), lora.begin(), lora.end());
+  return graphs_.Run(layout, launch);
 }
 
 Status CudaBackend::LaunchPhases(const Step& step) {

@@ -76,7 +76,7 @@ int CudaBackend::Multiply(const Step& step, bool kept, const CudaLinear& w,
     const int error = MultiplySet(rows, w, x, y.From(0), adds, scale);
     if (error != 0) return error;
   }
-  return 0;
+  return AddAdapters(kept, w, x.rows, y, adds ? scale : 1);
 }
 
 cuda::RoundedRows CudaBackend::Rounded(cuda::InputFormat input,
@@ -120,9 +120,9 @@ int CudaBackend::MultiplySet(const RowSet& rows, const CudaLinear& w,
   using cuda::InputFormat;
   const int64_t inputs = CudaInputs(w.inputs());
   // Rows are rounded as they are made. As f32 they are stored only for a part
-  // that reads them so, or one that reads another format.
+  // that reads them so, or one that reads another format, and for adapters.
   InputFormat rounded = InputFormat::kF32;  // what rounded_ holds
-  bool floats = false;
+  bool floats = IsAdapted(w);
   for (const CudaLinear::Part& part : w.parts) {
     const InputFormat input = InputOf(w, part.format, rows.prompt);
     if (rounded == InputFormat::kF32) rounded = input;
@@ -222,6 +222,7 @@ void CudaBackend::DoNormLinear(const Norm& norm, const Linear& qkv) {
   CHECK(!keeping_, "keys and values are kept of every row");
   ++layer_;
   Enter(StepPhase::kQkv);
+  Adapt(qkv, kQkvTargets);
   Record([this, at = AddNorm(norm),
           &w = static_cast<const CudaLinear&>(qkv)](const Step& step) {
     return Multiply(step, false, w, Normed(at, x_), qkv_);
@@ -361,6 +362,9 @@ void CudaBackend::DoLinearResidual(Branch branch, const Linear& linear,
   const bool kept = keeping_;
   const bool normalises = !options.post_norm.weight.empty();
   has_branch_ = has_branch_ || normalises;
+  Adapt(linear, branch == Branch::kAttention
+                    ? std::span<const LoraTarget>(kOutputTargets)
+                    : std::span<const LoraTarget>(kDownTargets));
   auto add = [=, this, &w = static_cast<const CudaLinear&>(linear),
               scale = options.scale, at = AddNorm(options.post_norm),
               activation = activation_](const Step& step) {
@@ -395,6 +399,8 @@ void CudaBackend::DoNormGateUpAct(const Norm& norm, const Linear& gate_up,
                                   Activation activation) {
   const bool kept = keeping_;
   Enter(StepPhase::kGateUp);
+  const auto targets = std::span(kGateUpTargets);
+  Adapt(gate_up, gate_up.outputs() == shape().ffn ? targets.last(1) : targets);
   Record([=, this, at = AddNorm(norm),
           &w = static_cast<const CudaLinear&>(gate_up)](const Step& step) {
     return Multiply(step, kept, w, Normed(at, x(step, kept)), gate_up_);
