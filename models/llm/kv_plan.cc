@@ -2,8 +2,10 @@
 #include "models/llm/kv_plan.h"
 
 #include <algorithm>
+#include <filesystem>
 #include <limits>
 #include <string>
+#include <system_error>
 
 #include "config/base/log.h"
 #include "config/base/size_text.h"
@@ -39,12 +41,26 @@ int64_t WeightBytesOn(const Device& device, const ModelSource& source) {
 
 KvShare ShareOfDevice(const Device& device, const ModelSource& source,
                       const BackendShape& shape, const StepLimits& limits,
-                      int64_t draft_weight_bytes) {
-  const int64_t others = WeightBytesOn(device, source) + draft_weight_bytes +
+                      int64_t other_bytes) {
+  const int64_t others = WeightBytesOn(device, source) + other_bytes +
                          device.StepBytes(shape, limits);
   return {device.memory_bytes() - others,
           "what weights and a step, " + SizeText(others) + ", leave of " +
               SizeText(device.memory_bytes()) + " of " + device.name()};
+}
+
+int64_t AdapterBytes(const config::LlmSettings& settings) {
+  int64_t bytes = 0;
+  for (const std::string& module : settings.lora_modules) {
+    std::filesystem::path path = module.substr(module.find('=') + 1);
+    std::error_code error;
+    if (std::filesystem::is_directory(path, error)) {
+      path /= "adapter_model.safetensors";
+    }
+    const std::uintmax_t size = std::filesystem::file_size(path, error);
+    if (!error) bytes += static_cast<int64_t>(size);
+  }
+  return settings.compute_dtype == "f32" ? 2 * bytes : bytes;
 }
 
 StatusOr<KvPlan> PlanKv(const config::LlmSettings& settings,

@@ -26,12 +26,16 @@ struct KvShare {
 // A quarter; 1 GiB where no limit is known (0).
 KvShare ShareOfMemoryLimit(int64_t memory_limit_bytes);
 
-// Of a device with memory of its own: what weights, those of a draft model and
-// the buffers of a step leave.
+// Of a device with memory of its own: what weights, the buffers of a step and
+// others (a draft model's weights, adapters) leave.
 KvShare ShareOfDevice(const Device& device, const ModelSource& source,
                       const BackendShape& shape, const StepLimits& limits,
-                      int64_t draft_weight_bytes);
+                      int64_t other_bytes);
 int64_t WeightBytesOn(const Device& device, const ModelSource& source);
+// Of the files of lora_modules, which is what they take of a device, or more:
+// values of f32 files become f16 there. Twice that with compute_dtype f32.
+// Files that are not there count nothing: their loading says so.
+int64_t AdapterBytes(const config::LlmSettings& settings);
 
 // How long a sequence may be and how many pages there are. The pool takes
 // kv_cache_memory_bytes, or its share, but never more than max_num_seqs

@@ -155,10 +155,12 @@ StatusOr<KvPlan> KvPlanFor(const LlmOptions& options, const ModelConfig& config,
     ASSIGN_OR_RETURN(
         const StepLimits limits,
         LimitsOf(options.settings, config.context, options.hidden_rows));
-    const KvShare share = shared.device.memory_bytes() > 0
-                              ? ShareOfDevice(shared.device, source, shape,
-                                              limits, shared.draft.weight_bytes)
-                              : ShareOfMemoryLimit(options.memory_limit_bytes);
+    const KvShare share =
+        shared.device.memory_bytes() > 0
+            ? ShareOfDevice(
+                  shared.device, source, shape, limits,
+                  shared.draft.weight_bytes + AdapterBytes(options.settings))
+            : ShareOfMemoryLimit(options.memory_limit_bytes);
     return PlanKv(options.settings, config,
                   shared.device.KvPageBytes(shape) + shared.draft.page_bytes,
                   share);

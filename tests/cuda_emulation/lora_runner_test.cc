@@ -269,6 +269,33 @@ TEST_F(LoraOnGpu, SaysThatThereIsNoMemory) {
   EXPECT_EQ(FreeBytes(), 0);
 }
 
+// Keys and values leave room for the adapters that are named at the start.
+TEST_F(LoraOnGpu, NamedAdaptersAreCountedBeforeKeysAndValues) {
+  const std::string folder = TempPath("named_adapter");
+  fs::create_directories(folder);
+  const std::string file = folder + "/adapter_model.safetensors";
+  std::ofstream(file) << "";
+  fs::resize_file(file, 2 << 20);
+  const int64_t used = (int64_t{1} << 30) - FreeBytes();
+  SetBytes(used + (int64_t{16} << 20));
+  LlmOptions options = Options("cuda:0", "auto");
+  options.settings.max_num_seqs = 256;
+  options.settings.max_model_len = 0;
+  int64_t page_bytes = 0;
+  const auto pages = [&] {
+    const LlmModel model = MustLoad("hf_llama_yarn", options);
+    page_bytes = model.info.kv_bytes_per_token * kPageTokens;
+    EXPECT_NE(model.info.kv_bound_by.find("of cuda:0"), std::string::npos);
+    return model.runner->info().num_pages;
+  };
+  const int32_t without = pages();
+  options.settings.lora_modules = {"one=" + file, "two=" + folder,
+                                   "none=/nonexistent"};
+  EXPECT_NEAR(without - pages(), static_cast<double>((4 << 20) / page_bytes),
+              1);
+  fs::remove_all(folder);
+}
+
 // ---- the lists of a step ----
 
 TEST(LoraStep, ListsRowsByAdapterAndPadsThem) {
