@@ -395,6 +395,16 @@ struct GatherArgs {
   float* to = nullptr;
 };
 
+// y += scale * x
+struct AddRowsArgs {
+  const float* x = nullptr;
+  int64_t pitch = 0;  // of both
+  int32_t width = 0;
+  int32_t rows = 0;
+  float scale = 1;
+  float* y = nullptr;
+};
+
 // Copies pages of all layers: copies[i] is (source, destination).
 struct CopyPagesArgs {
   std::byte* base = nullptr;
@@ -480,6 +490,7 @@ int RopeWriteKv(Stream stream, const RopeArgs& args);
 int Attend(Stream stream, const AttendArgs& args);
 int Activate(Stream stream, const ActivateArgs& args);
 int GatherRows(Stream stream, const GatherArgs& args);
+int AddRows(Stream stream, const AddRowsArgs& args);
 int CopyPages(Stream stream, const CopyPagesArgs& args);
 int FinishLogits(Stream stream, const HeadArgs& args);
 int DrawTokens(Stream stream, const DrawArgs& args);

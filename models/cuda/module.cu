@@ -109,6 +109,15 @@ Outcome Wait(Device* device) {
   return Judge(device, cudaStreamSynchronize(StreamOf(device)));
 }
 
+Outcome Ask(Device* device) {
+  const cudaError_t error = cudaStreamQuery(StreamOf(device));
+  return error == cudaErrorNotReady ? Outcome::kNotYet : Judge(device, error);
+}
+
+Outcome MakeCurrent(Device* device) {
+  return Judge(device, cudaSetDevice(device->ordinal));
+}
+
 Outcome BeginCapture(Device* device) {
   return Judge(device, cudaStreamBeginCapture(
                            StreamOf(device), cudaStreamCaptureModeThreadLocal));
@@ -182,6 +191,8 @@ Module MakeModule() {
   table.upload = Upload;
   table.download = Download;
   table.wait = Wait;
+  table.ask = Ask;
+  table.make_current = MakeCurrent;
   table.begin_capture = BeginCapture;
   table.end_capture = EndCapture;
   table.run_graph = RunGraph;

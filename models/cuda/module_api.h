@@ -32,6 +32,7 @@ enum class Outcome : int32_t {
   kDeviceTooOld,
   kNoMemory,
   kFault,  // text says what
+  kNotYet,
 };
 
 struct Device {
@@ -73,6 +74,11 @@ struct Module {
                       int64_t bytes);
   // All that was asked for has run; tells the first fault of it.
   Outcome (*wait)(Device* device);
+  // Does not wait: kFine where all that was asked for has run, or kNotYet.
+  Outcome (*ask)(Device* device);
+  // Makes the device the calling thread's, for libraries that take it from
+  // there.
+  Outcome (*make_current)(Device* device);
   // What is asked for between the two is kept as a graph (CUDA graphs) instead
   // of run; nothing may be allocated or waited for there. A graph runs on the
   // device's stream, with the pointers it was made with.
@@ -104,6 +110,7 @@ struct Module {
   int (*attend)(Stream, const AttendArgs&);
   int (*activate)(Stream, const ActivateArgs&);
   int (*gather_rows)(Stream, const GatherArgs&);
+  int (*add_rows)(Stream, const AddRowsArgs&);
   int (*copy_pages)(Stream, const CopyPagesArgs&);
   int (*finish_logits)(Stream, const HeadArgs&);
   int (*draw_tokens)(Stream, const DrawArgs&);
@@ -150,6 +157,7 @@ inline void SetKernels(Module& table) {
   table.attend = Attend;
   table.activate = Activate;
   table.gather_rows = GatherRows;
+  table.add_rows = AddRows;
   table.copy_pages = CopyPages;
   table.finish_logits = FinishLogits;
   table.draw_tokens = DrawTokens;

@@ -1,5 +1,5 @@
 // What is done to rows of activations between two products: embedding,
-// activation, gathering, and copies of KV pages. Norms: norm.cu.
+// activation, gathering, adding, and copies of KV pages. Norms: norm.cu.
 #include "models/cuda/product.cuh"
 #include "models/cuda/round.cuh"
 #include "models/cuda/weights.cuh"
@@ -137,6 +137,20 @@ __global__ void GatherKernel(GatherArgs args) {
       args.weights != nullptr ? args.weights[row] * value : value;
 }
 
+__global__ void __launch_bounds__(kThreads) AddRowsKernel(AddRowsArgs args) {
+  const int64_t begin = blockIdx.y * args.pitch;
+  const int at = 4 * static_cast<int>(blockIdx.x * kThreads + threadIdx.x);
+  const bool aligned =
+      IsAligned(args.x, args.pitch) && IsAligned(args.y, args.pitch);
+  const float4 x = LoadFour(args.x + begin, at, args.width, aligned);
+  float4 y = LoadFour(args.y + begin, at, args.width, aligned);
+  y.x = fmaf(args.scale, x.x, y.x);
+  y.y = fmaf(args.scale, x.y, y.y);
+  y.z = fmaf(args.scale, x.z, y.z);
+  y.w = fmaf(args.scale, x.w, y.w);
+  StoreFour(args.y + begin, at, args.width, aligned, y);
+}
+
 __global__ void CopyPagesKernel(CopyPagesArgs args) {
   const int32_t* pair = args.copies + 2 * blockIdx.y;
   const auto* from =
@@ -189,6 +203,14 @@ int GatherRows(Stream stream, const GatherArgs& args) {
   if (args.num_rows == 0) return 0;
   return Launch(GatherKernel, ByElement(args.width, args.num_rows), kThreads, 0,
                 stream, args);
+}
+
+int AddRows(Stream stream, const AddRowsArgs& args) {
+  if (args.rows == 0) return 0;
+  return Launch(
+      AddRowsKernel,
+      dim3(CeilDiv(args.width, 4 * kThreads), static_cast<unsigned>(args.rows)),
+      kThreads, 0, stream, args);
 }
 
 int CopyPages(Stream stream, const CopyPagesArgs& args) {

@@ -55,6 +55,7 @@ Status WhyNot(Outcome outcome, int32_t ordinal, const cuda::Device& device) {
           name + " cannot serve: it has no memory left (" + device.text +
           "); end what else runs on it, or set device to cpu");
     case Outcome::kFault:
+    case Outcome::kNotYet:
       break;
   }
   return FailedPrecondition(name + " cannot serve: " + device.text);
@@ -172,6 +173,17 @@ Status CudaContext::Download(void* to, const void* from, int64_t bytes) {
 
 Status CudaContext::Wait() { return Judge(module_->wait(&device_)); }
 
+StatusOr<bool> CudaContext::HasEnded() {
+  const Outcome outcome = module_->ask(&device_);
+  if (outcome == Outcome::kNotYet) return false;
+  RETURN_IF_ERROR(Judge(outcome));
+  return true;
+}
+
+Status CudaContext::MakeCurrent() {
+  return Judge(module_->make_current(&device_));
+}
+
 CudaGraph::~CudaGraph() {
   if (graph_ == nullptr) return;
   cuda::Device device = context_->device();
@@ -206,7 +218,9 @@ StatusOr<double> CudaContext::SecondsBetween(const CudaEvent& from,
 
 StatusOr<CudaGraph> CudaContext::Capture(const std::function<Status()>& work) {
   RETURN_IF_ERROR(Judge(module_->begin_capture(&device_)));
+  capturing_ = true;
   const Status asked = work();
+  capturing_ = false;
   CudaGraph graph;
   const Outcome ended = module_->end_capture(&device_, &graph.graph_);
   if (graph.graph_ != nullptr) graph.context_ = shared_from_this();

@@ -121,10 +121,15 @@ class CudaContext : public std::enable_shared_from_this<CudaContext> {
   Status Upload(void* to, const void* from, int64_t bytes);
   Status Download(void* to, const void* from, int64_t bytes);
   Status Wait();
+  // Whether all that was asked of the stream has run; does not wait.
+  StatusOr<bool> HasEnded();
+  // Makes the device the calling thread's.
+  Status MakeCurrent();
   // What `work` asks of the stream is kept instead of run. It must not allocate
   // or wait. Memory that it names must outlive the graph.
   StatusOr<CudaGraph> Capture(const std::function<Status()>& work);
   Status Run(const CudaGraph& graph);
+  bool capturing() const { return capturing_; }
   StatusOr<CudaEvent> NewEvent();
   // Stands where the stream's work ends now.
   Status Record(const CudaEvent& event);
@@ -143,6 +148,7 @@ class CudaContext : public std::enable_shared_from_this<CudaContext> {
   const cuda::Module* const module_;
   const NoMemoryAdvice advice_;
   cuda::Device device_;
+  bool capturing_ = false;
 };
 
 }  // namespace millrace::models

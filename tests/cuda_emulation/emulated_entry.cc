@@ -6,7 +6,10 @@
 //   MILLRACE_EMULATED_BYTES    what the device has
 //   MILLRACE_EMULATED_OUTCOME  what opening it gives, a number of cuda::Outcome
 #include <cstdlib>
+#include <functional>
+#include <utility>
 
+#include "tests/cuda_emulation/cuda_emulation.h"
 #include "tests/cuda_emulation/emulated_module.h"
 
 using millrace::cuda::Module;
@@ -36,6 +39,15 @@ extern "C" void millrace_emulated_fail_captures(bool fail) {
 
 extern "C" void millrace_emulated_fail_events(bool fail) {
   millrace::cuda::FailEvents(fail);
+}
+
+// For libraries that give a stream work: runs it, or keeps it for a graph.
+extern "C" void millrace_emulated_do(std::function<void()>* work) {
+  cuda_emulation::Do(std::move(*work));
+}
+
+extern "C" void millrace_emulated_stop(const void* stream, bool stop) {
+  millrace::cuda::StopStream(stream, stop);
 }
 
 extern "C" int millrace_emulated_graph_runs() {

@@ -6,6 +6,9 @@
 #include <cstdlib>
 #include <cstring>
 #include <memory>
+#include <mutex>
+#include <set>
+#include <thread>
 
 #include "tests/cuda_emulation/cuda_emulation.h"
 
@@ -19,6 +22,8 @@ Outcome open_outcome = Outcome::kFine;
 std::atomic<bool> captures_fail = false;
 std::atomic<bool> events_fail = false;
 std::atomic<int> graph_runs = 0;
+std::mutex stopping;
+std::set<const void*> stopped;  // streams that no longer get on
 // What this thread captures.
 thread_local std::unique_ptr<cuda_emulation::Recording> capturing;
 
@@ -67,13 +72,28 @@ Outcome Copy(Device*, void* to, const void* from, int64_t bytes) {
   return Outcome::kFine;
 }
 
+bool IsStopped(const Device* device) {
+  const std::lock_guard lock(stopping);
+  return stopped.contains(device->stream);
+}
+
 Outcome Wait(Device* device) {
+  while (IsStopped(device)) {
+    std::this_thread::sleep_for(std::chrono::milliseconds(1));
+  }
   if (waits_until_failure < 0 || waits_until_failure-- > 0) {
     return Outcome::kFine;
   }
   std::snprintf(device->text, sizeof device->text, "an emulated fault");
   return Outcome::kFault;
 }
+
+Outcome Ask(Device* device) {
+  if (IsStopped(device)) return Outcome::kNotYet;
+  return Wait(device);
+}
+
+Outcome MakeCurrent(Device*) { return Outcome::kFine; }
 
 Outcome BeginCapture(Device*) {
   capturing = std::make_unique<cuda_emulation::Recording>();
@@ -149,6 +169,8 @@ Module MakeModule() {
   table.upload = Copy;
   table.download = Copy;
   table.wait = Wait;
+  table.ask = Ask;
+  table.make_current = MakeCurrent;
   table.begin_capture = BeginCapture;
   table.end_capture = EndCapture;
   table.run_graph = RunGraph;
@@ -175,6 +197,14 @@ void FailWaitAfter(int steps) { waits_until_failure = steps; }
 void FailCaptures(bool fail) { captures_fail = fail; }
 void FailEvents(bool fail) { events_fail = fail; }
 int GraphRuns() { return graph_runs; }
+void StopStream(const void* stream, bool stop) {
+  const std::lock_guard lock(stopping);
+  if (stop) {
+    stopped.insert(stream);
+  } else {
+    stopped.erase(stream);
+  }
+}
 void SetOpenOutcome(Outcome outcome) { open_outcome = outcome; }
 
 }  // namespace millrace::cuda

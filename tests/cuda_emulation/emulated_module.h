@@ -22,6 +22,8 @@ void FailCaptures(bool fail);
 void FailEvents(bool fail);
 // Graphs that ran so far.
 int GraphRuns();
+// A stream that stops never ends what was asked of it, until it is let go on.
+void StopStream(const void* stream, bool stop);
 // What opening device 0 gives from now on.
 void SetOpenOutcome(Outcome outcome);
 

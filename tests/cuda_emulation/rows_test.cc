@@ -211,5 +211,30 @@ TEST(Activations, AreThoseOfDoublePrecisionAndRoundedAsTheyAreMade) {
   }
 }
 
+// Rows of whole fours and not; what is behind a row stays.
+TEST(AddedRows, AreRoundedOnce) {
+  for (const int32_t width : {8, 30, 576, 1026}) {
+    for (const int64_t pitch : {int64_t{width}, int64_t{width} + 6}) {
+      const auto size = static_cast<size_t>(3 * pitch);
+      const auto x = Random(size, 1), y = Random(size, 2);
+      DeviceArray<float> from(x), to(y);
+      ASSERT_EQ(AddRows(nullptr, {.x = from.get(),
+                                  .pitch = pitch,
+                                  .width = width,
+                                  .rows = 3,
+                                  .scale = 0.3f,
+                                  .y = to.get()}),
+                0);
+      const auto got = to.Read();
+      for (size_t i = 0; i < size; ++i) {
+        const bool added = static_cast<int64_t>(i) % pitch < width;
+        const double want =
+            added ? y[i] + double{0.3f} * double{x[i]} : double{y[i]};
+        EXPECT_EQ(got[i], static_cast<float>(want)) << i;
+      }
+    }
+  }
+}
+
 }  // namespace
 }  // namespace millrace::cuda
