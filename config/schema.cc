@@ -56,7 +56,8 @@ void VisitCommonSettings(CommonSettings& s, const SettingVisitor& visit) {
        .help = "where a model runs: cpu, cuda:0 (a prototype that never ran "
                "on a GPU), or auto: cuda:0, and where that cannot serve the "
                "CPU; of a graph also several, cuda:0,cuda:1 or cuda:all, each "
-               "with instance_count instances"},
+               "with instance_count instances; with tensor_parallel_size one "
+               "for each process: cuda, or cuda:0,cuda:1"},
       &s.device);
   visit(
       {.name = "max_queue_size",
@@ -360,7 +361,8 @@ void VisitTensorParallel(LlmSettings& s, const SettingVisitor& visit) {
   visit({.name = "tensor_parallel_size",
          .help = "processes that serve a language model together, each with a "
                  "part of its weights: mpirun -np N millrace serve MODEL "
-                 "--tensor-parallel-size N; 1: one alone",
+                 "--tensor-parallel-size N; with --device cuda each on a GPU, "
+                 "by NCCL (a prototype that never ran on GPUs); 1: one alone",
          .min = 1,
          .max = 64,
          .aliases = {{"tp"}, {"tp_size"}}},

@@ -85,8 +85,8 @@ struct CommonSettings {
   std::string isa = "auto";  // auto | scalar | avx2 | avxvnni | …
   std::string cpu_cores;     // CPUs to compute on, "0-3,8"; empty: chosen
   int64_t numa_node = -1;    // to choose them from; -1: any
-  // cpu | cuda:0 | auto; of graphs also several, "cuda:0,cuda:1" or
-  // "cuda:all", each with instance_count instances
+  // cpu | cuda:0 | auto; of graphs, and of ranks of a group, also several:
+  // "cuda:0,cuda:1" or "cuda:all", of graphs with instance_count instances each
   std::string device = "cpu";
   // Requests that wait beyond those that run; more are refused.
   int64_t max_queue_size = kMaxQueueSize;

@@ -11,6 +11,8 @@
 // thread only; runners outlive the device.
 #pragma once
 
+#include <array>
+#include <cstddef>
 #include <cstdint>
 #include <memory>
 #include <optional>
@@ -27,6 +29,9 @@
 
 namespace millrace::models {
 
+// What rank 0's device makes and those of all ranks connect by.
+using GroupKey = std::array<std::byte, 128>;
+
 class Device {
  public:
   virtual ~Device() = default;
@@ -41,10 +46,15 @@ class Device {
   // the group. UNIMPLEMENTED where the device has no such parts.
   virtual Status Join(std::shared_ptr<Group> /*group*/) {
     return Unimplemented("device '" + name() +
-                         "' does not serve with tensor_parallel_size above 1; "
-                         "cpu does")
+                         "' does not serve with tensor_parallel_size above 1")
         .At("tensor_parallel_size");
   }
+  // Behind Join. Ranks whose devices reach each other on ways of their own
+  // connect them by a key of rank 0, all at once.
+  virtual StatusOr<GroupKey> NewGroupKey() { return GroupKey{}; }
+  virtual Status Connect(const GroupKey& /*key*/) { return OkStatus(); }
+  // What must be the same at all ranks beside kernels(), for people.
+  virtual std::string group_facts() const { return ""; }
   // What weights and KV pages may take together of memory of its own; 0: it
   // has none, and takes the host's.
   virtual int64_t memory_bytes() const { return 0; }

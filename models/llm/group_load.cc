@@ -6,32 +6,70 @@
 #include <cstring>
 #include <vector>
 
+#include "models/gpu/cuda_context.h"
+
 namespace millrace::models {
+
+StatusOr<std::string> DeviceOfRank(const std::string& names,
+                                   const Group& group) {
+  if (names == "cpu") return names;
+  const int32_t local = group.local_rank();
+  if (names == "cuda" || names == "cuda:all") {
+    return "cuda:" + std::to_string(local);
+  }
+  std::vector<int32_t> gpus;
+  for (size_t begin = 0; begin <= names.size();) {
+    const size_t end = std::min(names.find(',', begin), names.size());
+    const std::string name = names.substr(begin, end - begin);
+    begin = end + 1;
+    ASSIGN_OR_RETURN(const int32_t gpu, CudaOrdinal(name));
+    if (std::ranges::find(gpus, gpu) != gpus.end()) {
+      return InvalidArgument("device names cuda:" + std::to_string(gpu) +
+                             " twice; name another GPU for each rank")
+          .At("device");
+    }
+    gpus.push_back(gpu);
+  }
+  const auto count = static_cast<int32_t>(gpus.size());
+  if (count < group.local_size()) {
+    return InvalidArgument("device names " + std::to_string(count) +
+                           (count == 1 ? " GPU" : " GPUs") + ", but " +
+                           std::to_string(group.local_size()) +
+                           " ranks run on this machine; name one for each, or "
+                           "say cuda: each takes the GPU of its number")
+        .At("device");
+  }
+  return "cuda:" + std::to_string(gpus[static_cast<size_t>(local)]);
+}
 
 struct GroupLoad::Words {
   int32_t code;  // of StatusCode; 0: no failure
   int32_t num_pages;
   int32_t max_context;
-  char text[1012];  // of the failure, or what must be the same
+  GroupKey key;    // of rank 0
+  char text[884];  // of the failure, or what must be the same
 
   std::string Text() const { return {text, strnlen(text, sizeof text)}; }
 };
 
-Status GroupLoad::Agree(const std::string& same, KvPlan* kv) {
-  return Meet(OkStatus(), same, kv);
+Status GroupLoad::Agree(const std::string& same, KvPlan* kv, GroupKey* key) {
+  return Meet(OkStatus(), same, kv, key);
 }
 
 Status GroupLoad::End(const Status& own) {
-  if (failed_) return own;
+  if (failed_ || own.code() == StatusCode::kUnavailable) return own;
   KvPlan unused{};
-  return Meet(own, "", &unused);
+  GroupKey key{};
+  return Meet(own, "", &unused, &key);
 }
 
-Status GroupLoad::Meet(const Status& own, const std::string& same, KvPlan* kv) {
+Status GroupLoad::Meet(const Status& own, const std::string& same, KvPlan* kv,
+                       GroupKey* key) {
   Words words{};
   words.code = static_cast<int32_t>(own.code());
   words.num_pages = kv->num_pages;
   words.max_context = kv->max_context;
+  words.key = *key;
   const std::string text = own.ok() ? same : std::string(own.message());
   std::copy_n(text.begin(), std::min(text.size(), sizeof words.text),
               words.text);
@@ -62,6 +100,7 @@ Status GroupLoad::Meet(const Status& own, const std::string& same, KvPlan* kv) {
     kv->num_pages = std::min(kv->num_pages, each.num_pages);
     kv->max_context = std::min(kv->max_context, each.max_context);
   }
+  *key = all.front().key;
   failed_ = false;
   return OkStatus();
 }

@@ -38,6 +38,14 @@ Status Broadcast(Group& group, std::vector<int32_t>& message,
                          Patience::kStep);
 }
 
+// The others wait for a rank that failed: it ends all.
+Status Broken(const Status& own, const Group& group) {
+  if (own.ok() || own.code() == StatusCode::kUnavailable) return own;
+  return Unavailable(
+      "rank " + std::to_string(group.rank()) +
+      " of the tensor-parallel group failed: " + std::string(own.message()));
+}
+
 }  // namespace
 
 GroupRunner::GroupRunner(std::unique_ptr<Runner> own,
@@ -94,7 +102,7 @@ Status FollowSteps(Runner& own, Group& group) {
     RETURN_IF_ERROR(
         ReadStep(std::span(message).subspan(kHeader, length - kHeader), batch));
     own.Launch(batch);
-    RETURN_IF_ERROR(own.Wait().status());
+    RETURN_IF_ERROR(Broken(own.Wait().status(), group));
   }
 }
 

@@ -51,7 +51,8 @@ class GroupRunner final : public Runner, public LogitsView {
 };
 
 // Runs the steps of rank 0 until it ends; OK then. UNAVAILABLE: the group is
-// broken. The calling thread is worker 0 of the runner's team.
+// broken, maybe because a step failed here. The calling thread is worker 0 of
+// the runner's team.
 Status FollowSteps(Runner& own, Group& group);
 
 }  // namespace millrace::models

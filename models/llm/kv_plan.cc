@@ -30,20 +30,22 @@ KvShare ShareOfMemoryLimit(int64_t memory_limit_bytes) {
           "a quarter of the memory limit of " + SizeText(memory_limit_bytes)};
 }
 
+int64_t WeightBytesOn(const Device& device, const FileTensor& tensor) {
+  return device.WeightBytes(tensor.type, tensor.num_elements / tensor.dims[0],
+                            tensor.dims[0]);
+}
+
 int64_t WeightBytesOn(const Device& device, const ModelSource& source) {
   int64_t bytes = 0;
   for (const FileTensor& tensor : source.tensors()) {
-    bytes += device.WeightBytes(
-        tensor.type, tensor.num_elements / tensor.dims[0], tensor.dims[0]);
+    bytes += WeightBytesOn(device, tensor);
   }
   return bytes;
 }
 
-KvShare ShareOfDevice(const Device& device, const ModelSource& source,
-                      const BackendShape& shape, const StepLimits& limits,
-                      int64_t other_bytes) {
-  const int64_t others = WeightBytesOn(device, source) + other_bytes +
-                         device.StepBytes(shape, limits);
+KvShare ShareOfDevice(const Device& device, int64_t weight_bytes,
+                      const BackendShape& shape, const StepLimits& limits) {
+  const int64_t others = weight_bytes + device.StepBytes(shape, limits);
   return {device.memory_bytes() - others,
           "what weights and a step, " + SizeText(others) + ", leave of " +
               SizeText(device.memory_bytes()) + " of " + device.name()};

@@ -26,11 +26,11 @@ struct KvShare {
 // A quarter; 1 GiB where no limit is known (0).
 KvShare ShareOfMemoryLimit(int64_t memory_limit_bytes);
 
-// Of a device with memory of its own: what weights, the buffers of a step and
-// others (a draft model's weights, adapters) leave.
-KvShare ShareOfDevice(const Device& device, const ModelSource& source,
-                      const BackendShape& shape, const StepLimits& limits,
-                      int64_t other_bytes);
+// Of a device with memory of its own: what weights, those of a draft model and
+// adapters included, and the buffers of a step leave.
+KvShare ShareOfDevice(const Device& device, int64_t weight_bytes,
+                      const BackendShape& shape, const StepLimits& limits);
+int64_t WeightBytesOn(const Device& device, const FileTensor& tensor);
 int64_t WeightBytesOn(const Device& device, const ModelSource& source);
 // Of the files of lora_modules, which is what they take of a device, or more:
 // values of f32 files become f16 there. Twice that with compute_dtype f32.

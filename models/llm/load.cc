@@ -144,22 +144,38 @@ std::string SameAtAllRanks(const LlmOptions& options, const ModelSource& source,
          std::to_string(settings.max_num_seqs) + ", max_num_batched_tokens " +
          std::to_string(settings.max_num_batched_tokens) + ", kv_cache_dtype " +
          settings.kv_cache_dtype + ", compute_dtype " + settings.compute_dtype +
-         ", quantize " + settings.quantize;
+         ", quantize " + settings.quantize + device.group_facts();
+}
+
+// What the weights take of the device's memory: those of a rank, or all and the
+// draft model's.
+int64_t WeightBytesFor(const LlmOptions& options, const ModelSource& source,
+                       const LlmPlan& part, const Shared& shared) {
+  if (options.group == nullptr) {
+    return WeightBytesOn(shared.device, source) + shared.draft.weight_bytes;
+  }
+  int64_t bytes = 0;
+  for (const FileTensor* tensor : TensorsOfPart(part)) {
+    bytes += WeightBytesOn(shared.device, *tensor);
+  }
+  return bytes;
 }
 
 // A draft model has as many pages, and reaches no further.
-StatusOr<KvPlan> KvPlanFor(const LlmOptions& options, const ModelConfig& config,
+StatusOr<KvPlan> KvPlanFor(const LlmOptions& options, const LlmPlan& part,
                            const BackendShape& shape, const ModelSource& source,
                            const Shared& shared) {
+  const ModelConfig& config = part.config;
   if (shared.target == nullptr) {
     ASSIGN_OR_RETURN(
         const StepLimits limits,
         LimitsOf(options.settings, config.context, options.hidden_rows));
     const KvShare share =
         shared.device.memory_bytes() > 0
-            ? ShareOfDevice(
-                  shared.device, source, shape, limits,
-                  shared.draft.weight_bytes + AdapterBytes(options.settings))
+            ? ShareOfDevice(shared.device,
+                            WeightBytesFor(options, source, part, shared) +
+                                AdapterBytes(options.settings),
+                            shape, limits)
             : ShareOfMemoryLimit(options.memory_limit_bytes);
     return PlanKv(options.settings, config,
                   shared.device.KvPageBytes(shape) + shared.draft.page_bytes,
@@ -252,20 +268,25 @@ StatusOr<LlmModel> Load(const std::string& path, const LlmOptions& options,
                  .as_trained = source->as_trained(),
                  .packing = *packing});
   }
-  BackendShape shape = ShapeOf(part.config, tensors, config.context);
+  const auto shape_for = [&](int32_t context) {
+    BackendShape of_rank = ShapeOf(part.config, tensors, context);
+    if (options.group != nullptr) {
+      of_rank.logits =
+          LogitsOf(config.vocab, options.group->rank(), options.group->size());
+    }
+    of_rank.hidden_rows = options.hidden_rows;
+    return of_rank;
+  };
+  BackendShape shape = shape_for(config.context);
   const int64_t page_bytes = device.KvPageBytes(shape);
-  ASSIGN_OR_RETURN(KvPlan kv,
-                   KvPlanFor(options, config, shape, *source, shared));
+  ASSIGN_OR_RETURN(KvPlan kv, KvPlanFor(options, part, shape, *source, shared));
   if (shared.ranks != nullptr) {
-    RETURN_IF_ERROR(
-        shared.ranks->Agree(SameAtAllRanks(options, *source, device), &kv));
+    ASSIGN_OR_RETURN(GroupKey key, device.NewGroupKey());
+    RETURN_IF_ERROR(shared.ranks->Agree(
+        SameAtAllRanks(options, *source, device), &kv, &key));
+    RETURN_IF_ERROR(device.Connect(key));
   }
-  shape = ShapeOf(part.config, tensors, kv.max_context);
-  if (options.group != nullptr) {
-    shape.logits =
-        LogitsOf(config.vocab, options.group->rank(), options.group->size());
-  }
-  shape.hidden_rows = options.hidden_rows;
+  shape = shape_for(kv.max_context);
   RunnerInfo runner;
   ASSIGN_OR_RETURN(runner.limits,
                    LimitsOf(settings, kv.max_context, options.hidden_rows));
@@ -336,6 +357,10 @@ StatusOr<LlmModel> LoadBoth(const std::string& path, const LlmOptions& given,
   LlmOptions options = given;
   ASSIGN_OR_RETURN(const config::SpeculativeMethod method,
                    config::SpeculativeMethodOf(options.settings));
+  if (options.group != nullptr) {
+    ASSIGN_OR_RETURN(options.device,
+                     DeviceOfRank(options.device, *options.group));
+  }
   ASSIGN_OR_RETURN(
       const auto device,
       OpenDevice(options.device, options.settings, options.isa, options.cpus));

@@ -285,6 +285,19 @@ StatusOr<LlmPlan> ShardOf(const ModelSource& source, const LlmPlan& whole,
   return part;
 }
 
+std::vector<const FileTensor*> TensorsOfPart(const LlmPlan& part) {
+  const ModelTensors& tensors = part.tensors;
+  std::vector<const FileTensor*> all = {
+      tensors.token_embd, tensors.position_embd, tensors.output_norm,
+      tensors.output_norm_bias};
+  if (tensors.output != tensors.token_embd) all.push_back(tensors.output);
+  for (const LayerTensors& layer : tensors.layers) {
+    for (const LayerCut& cut : kLayerCuts) all.push_back(layer.*cut.tensor);
+  }
+  std::erase(all, nullptr);
+  return all;
+}
+
 std::vector<TensorCut> ShardingTable(const LlmPlan& whole, int32_t size) {
   std::vector<TensorCut> lines;
   const auto add = [&](std::string_view name, Cut cut, CutUnit unit) {

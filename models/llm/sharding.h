@@ -55,6 +55,9 @@ struct ShardOptions {
 StatusOr<LlmPlan> ShardOf(const ModelSource& source, const LlmPlan& whole,
                           const ShardOptions& options);
 
+// All tensors of a part, which is ShardOf's; one that is tied to another once.
+std::vector<const FileTensor*> TensorsOfPart(const LlmPlan& part);
+
 // Sizes above 1 up to `most` that ShardOf takes.
 std::vector<int32_t> WorkingSizes(const ModelSource& source,
                                   const LlmPlan& whole, int32_t most,

@@ -47,8 +47,10 @@ Status CheckModel(const config::ModelSettings& model) {
                                               "', which is no language model "
                                               "that writes; leave it out");
   }
-  if (model.common.device != "cpu") {
-    return Refuse("device", "on device '" + model.common.device + "'; cpu is");
+  const std::string& device = model.common.device;
+  if (device != "cpu" && !device.starts_with("cuda")) {
+    return Refuse("device", "on device '" + device +
+                                "'; cpu is, and cuda, one GPU a rank");
   }
   if (!llm.lora_modules.empty()) {
     return Refuse("lora_modules", "with LoRA adapters; leave lora_modules out");

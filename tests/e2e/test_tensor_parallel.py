@@ -267,7 +267,7 @@ def test_without_mpirun_or_with_another_number_it_is_refused():
     (["--kv-cache-dir", "/tmp/x"], "leave kv_cache_dir out"),
     (["--speculative-model", MODEL], "leave speculative_model out"),
     (["--lora-modules", "a=b"], "leave lora_modules out"),
-    (["--device", "auto"], "on device 'auto'; cpu is"),
+    (["--device", "auto"], "on device 'auto'; cpu is, and cuda"),
 ])
 def test_what_ranks_do_not_serve_is_refused_before_mpi(flags, words):
     code, says = run_refused(serve(TINY, 2, *flags))

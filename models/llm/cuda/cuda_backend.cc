@@ -43,7 +43,13 @@ int64_t CudaStepBytes(const BackendShape& shape, const StepLimits& limits) {
   // x, its norm and a branch; q, k, v; attention; gate and up; what comes of
   // them; rounded rows of the widest.
   const int64_t of_row = 3 * int64_t{shape.hidden} + qkv + q + 3 * ffn + widest;
-  const int64_t of_sample = int64_t{shape.hidden} + q + LogitsWidth(shape);
+  // Of a rank: its own logits, then those of all, with room for one group more.
+  const int64_t of_group =
+      shape.logits.count() == 0
+          ? 0
+          : shape.logits.count() + int64_t{shape.vocab} + 2 * kLogitGroup;
+  const int64_t of_sample =
+      int64_t{shape.hidden} + q + LogitsWidth(shape) + of_group;
   const int64_t of_partial =
       int64_t{shape.heads} * (int64_t{shape.head_dim} + 2);
   // Of an expert: gate and up, what comes of them and its rounded row, what is
@@ -61,6 +67,7 @@ CudaBackend::CudaBackend(const CudaBackendOptions& options)
       limits_(options.limits),
       context_(options.context),
       module_(context_->module()),
+      gpus_(options.gpus),
       kv_format_(options.kv_format),
       compute_(options.compute),
       threads_(options.threads),
@@ -69,7 +76,7 @@ CudaBackend::CudaBackend(const CudaBackendOptions& options)
       message_(shape(), limits_, kv_format_,
                kBlocksOfMultiprocessor * context_->device().multiprocessors,
                options.graphs),
-      graphs_(*context_),
+      graphs_(*context_, gpus_ != nullptr),
       timer_(*context_) {
   for (const RopeTable& rope : shape().ropes) {
     frequencies_.push_back(AddConstant(rope.frequencies));
@@ -332,6 +339,7 @@ Status CudaBackend::Bind(int32_t num_pages) {
                                                   "the buffers of a step"));
   }
   RETURN_IF_ERROR(BindAdapters());
+  RETURN_IF_ERROR(BindGroup());
   if (has_branch_) RETURN_IF_ERROR(AllocateRows(branch_, both, hidden));
   RETURN_IF_ERROR(AllocateRows(logits_, samples, LogitsWidth(shape())));
 

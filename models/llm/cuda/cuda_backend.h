@@ -24,6 +24,7 @@
 #include "models/llm/backend.h"
 #include "models/llm/cuda/cuda_lora.h"
 #include "models/llm/cuda/lora_step.h"
+#include "models/llm/cuda/nccl_group.h"
 #include "models/llm/cuda/step_graphs.h"
 #include "models/llm/cuda/step_message.h"
 #include "models/llm/lora.h"
@@ -44,6 +45,7 @@ struct CudaBackendOptions {
   BackendShape shape;
   StepLimits limits;
   std::shared_ptr<CudaContext> context;
+  std::shared_ptr<NcclGroup> gpus;  // null: this one computes all
   cuda::KvFormat kv_format = cuda::KvFormat::kF16;
   CudaCompute compute = CudaCompute::kAuto;
   bool graphs = true;   // CUDA graphs of steps that draw in each row
@@ -93,6 +95,8 @@ class CudaBackend final : public Backend {
   StepAccount Account(const StepBatch& batch) const;
   // Reads weights and multiplies for some milliseconds, between steps.
   StatusOr<RunnerRoofline> MeasureRoofline();
+  // Of the GPUs that compute a step together. Only rank 0 has logits and ids.
+  int32_t rank() const { return gpus_ == nullptr ? 0 : gpus_->rank(); }
   // Starts all phases of a step; returns before they have run. `draws`: of each
   // sample, whose logits are overwritten then; empty: all take the greatest.
   Status Launch(const StepBatch& batch,
@@ -315,6 +319,22 @@ class CudaBackend final : public Backend {
                                       const CudaLinear& down);
   int RunSharedExpert(const Experts& experts, const RowSet& rows,
                       const RowsAt& normed);
+  // ---- ranks of a group: group_phases.cc ----
+  Status BindGroup();
+  // Logits of a rank, with those that it lacks to have as many as others.
+  int64_t WidthOfPart() const;
+  // branch_ becomes its sum over the ranks. False: the group is broken.
+  bool SumBranch(int32_t rows);
+  // The rows of the head that this rank multiplies by.
+  const CudaLinear& HeadOf(const CudaLinear& whole);
+  // All logits of rows, at rank 0.
+  int MultiplyHead(const Step& step, const CudaLinear& w, const Input& x);
+  // Ranks capture the same steps, so a message of rank 0 always has draws:
+  // whether there are any must not choose its layout.
+  std::span<const cuda::DrawRow> DrawsOf(const StepBatch& batch,
+                                         std::span<const cuda::DrawRow> draws);
+  // A rank that cannot launch breaks its group.
+  Status EndOfLaunch(const Status& launched);
   int RopeRows(const Step& step, int32_t layer, const RopeOptions& options,
                int64_t frequencies, int64_t q_norm, int64_t k_norm);
 
@@ -322,6 +342,7 @@ class CudaBackend final : public Backend {
   const StepLimits limits_;
   const std::shared_ptr<CudaContext> context_;
   const cuda::Module& module_;
+  const std::shared_ptr<NcclGroup> gpus_;  // outlives graphs_
   const cuda::KvFormat kv_format_;
   const CudaCompute compute_;
   const int32_t threads_;
@@ -359,7 +380,7 @@ class CudaBackend final : public Backend {
   CudaBuffer rounded_;  // rows of one product's input
   CudaBuffer lora_step_, lora_hidden_;
   RowsOnDevice x_, x_kept_, normed_, qkv_, attn_, attn_kept_, gate_up_, ffn_,
-      branch_, logits_;
+      branch_, logits_, own_logits_, all_logits_;
   // Of rows that go through experts, and of their uses.
   RowsOnDevice router_logits_, use_in_, use_gate_up_, use_ffn_, use_out_,
       shared_out_;
@@ -368,6 +389,7 @@ class CudaBackend final : public Backend {
   CudaBuffer step_on_host_, lora_step_on_host_, ids_on_host_, logits_on_host_;
   // Of the step launched last.
   int32_t num_samples_ = 0;
+  std::vector<cuda::DrawRow> no_draws_;
   bool is_timed_ = false;
   StepTrace* trace_ = nullptr;  // or null: nobody asks
   StreamTimer timer_;

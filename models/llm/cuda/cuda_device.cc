@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <charconv>
+#include <cstring>
 #include <utility>
 
 #include "models/cpu/isa.h"
@@ -56,6 +57,7 @@ StatusOr<std::unique_ptr<Device>> CudaDevice::Open(
   if (kv == "f32") device->kv_format_ = cuda::KvFormat::kF32;
   if (kv == "int8") device->kv_format_ = cuda::KvFormat::kInt8;
   device->graphs_ = !settings.enforce_eager;
+  device->timeout_ms_ = settings.tensor_parallel_timeout_ms;
   ASSIGN_OR_RETURN(device->compute_, ComputeOf(settings.compute_dtype));
   device->threads_ = std::max<int32_t>(1, static_cast<int32_t>(cpus.size()));
   ASSIGN_OR_RETURN(const cuda::Module* module, OpenCudaModule());
@@ -82,6 +84,47 @@ std::string CudaDevice::kernels() const {
   return "cuda sm_" + std::to_string(device.major * 10 + device.minor);
 }
 
+Status CudaDevice::Join(std::shared_ptr<Group> group) {
+  ASSIGN_OR_RETURN(nccl_, NcclLibrary::Open());
+  group_ = std::move(group);
+  return OkStatus();
+}
+
+StatusOr<GroupKey> CudaDevice::NewGroupKey() {
+  GroupKey key{};
+  if (group_->rank() > 0) return key;
+  NcclKey made;
+  static_assert(sizeof made == sizeof key);
+  const int error = nccl_->get_unique_id(&made);
+  if (error != kNcclSuccess) {
+    return FailedPrecondition("NCCL cannot start a group: " +
+                              nccl_->TextOf(error, nullptr))
+        .At("tensor_parallel_size");
+  }
+  std::memcpy(key.data(), &made, sizeof made);
+  return key;
+}
+
+Status CudaDevice::Connect(const GroupKey& key) {
+  NcclGroupOptions options = {
+      .library = nccl_,
+      .context = context_,
+      .key = {},
+      .rank = group_->rank(),
+      .size = group_->size(),
+      .timeout = std::chrono::milliseconds(timeout_ms_)};
+  std::memcpy(&options.key, key.data(), sizeof options.key);
+  ASSIGN_OR_RETURN(gpus_, NcclGroup::Connect(options));
+  return OkStatus();
+}
+
+std::string CudaDevice::group_facts() const {
+  const cuda::Device& device = context_->device();
+  return ", '" + std::string(device.name) + "' with " +
+         std::to_string(device.multiprocessors) + " multiprocessors, NCCL " +
+         nccl_->VersionText() + (graphs_ ? "" : ", enforce_eager");
+}
+
 int64_t CudaDevice::WeightBytes(GgmlType type, int64_t rows, int64_t k) const {
   return rows * CudaRowBytes(CudaFormatOf(type), k);
 }
@@ -101,6 +144,7 @@ std::unique_ptr<Backend> CudaDevice::NewBackend(const BackendShape& shape,
       CudaBackendOptions{.shape = shape,
                          .limits = limits,
                          .context = context_,
+                         .gpus = gpus_,
                          .kv_format = kv_format_,
                          .compute = compute_,
                          .graphs = graphs_,

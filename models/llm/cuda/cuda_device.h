@@ -8,6 +8,8 @@
 #include "models/cpu/llm_kernels.h"
 #include "models/gpu/cuda_context.h"
 #include "models/llm/cuda/cuda_backend.h"
+#include "models/llm/cuda/nccl_group.h"
+#include "models/llm/cuda/nccl_library.h"
 #include "models/llm/device.h"
 #include "models/llm/lora_store.h"
 
@@ -16,7 +18,8 @@ namespace millrace::models {
 class CudaDevice final : public Device {
  public:
   // GPU number `ordinal`. Heeds kv_cache_dtype, compute_dtype, enforce_eager,
-  // gpu_memory_utilization and the number of `cpus`, which pack weights.
+  // gpu_memory_utilization, tensor_parallel_timeout and the number of `cpus`,
+  // which pack weights.
   // FAILED_PRECONDITION says in one sentence why the GPU cannot serve.
   static StatusOr<std::unique_ptr<Device>> Open(
       const config::LlmSettings& settings, const std::string& isa,
@@ -28,6 +31,11 @@ class CudaDevice final : public Device {
   std::optional<LoraPacking> adapter_packing() const override {
     return LoraPacking{.store = lora_store_};
   }
+  // FAILED_PRECONDITION says in one sentence why NCCL cannot be used.
+  Status Join(std::shared_ptr<Group> group) override;
+  StatusOr<GroupKey> NewGroupKey() override;
+  Status Connect(const GroupKey& key) override;
+  std::string group_facts() const override;
   int64_t memory_bytes() const override { return memory_bytes_; }
   int64_t WeightBytes(GgmlType type, int64_t rows, int64_t k) const override;
   int64_t StepBytes(const BackendShape& shape,
@@ -49,6 +57,10 @@ class CudaDevice final : public Device {
   bool graphs_ = true;
   CudaCompute compute_ = CudaCompute::kAuto;
   int32_t threads_ = 1;
+  int64_t timeout_ms_ = 0;                   // within a step of a group
+  std::shared_ptr<const NcclLibrary> nccl_;  // these three: of a group
+  std::shared_ptr<Group> group_;
+  std::shared_ptr<NcclGroup> gpus_;
 };
 
 }  // namespace millrace::models

@@ -40,6 +40,7 @@ void CudaRunner::Launch(const StepBatch& batch) {
 }
 
 Status CudaRunner::StartStep() {
+  if (backend_->rank() > 0) return backend_->Launch(*batch_);
   if (backend_->shape().hidden_rows) {
     RETURN_IF_ERROR(backend_->Launch(*batch_));
     return backend_->DownloadLogits();
@@ -92,7 +93,8 @@ StatusOr<const StepResult*> CudaRunner::Wait() {
   result_.logprobs.resize(samples);
   result_.top.resize(samples * kMaxTopLogprobs);
   result_.mirostat_mu.assign(samples, 0.0f);
-  if (backend_->shape().hidden_rows) {  // which LogitsView shows
+  // Hidden rows are shown by LogitsView. Of a group rank 0 draws.
+  if (backend_->shape().hidden_rows || backend_->rank() > 0) {
     return static_cast<const StepResult*>(&result_);
   }
   const auto begun = std::chrono::steady_clock::now();

@@ -17,7 +17,7 @@ Status CudaBackend::Launch(const StepBatch& batch,
             batch.num_samples <= limits_.max_samples &&
             batch.num_seqs <= limits_.max_seqs,
         "a step keeps its limits");
-  message_.Fill(batch, draws, step_on_host_.as<int32_t>());
+  message_.Fill(batch, DrawsOf(batch, draws), step_on_host_.as<int32_t>());
   num_samples_ = batch.num_samples;
   BeginTimes();
   RETURN_IF_ERROR(
@@ -31,20 +31,21 @@ Status CudaBackend::Launch(const StepBatch& batch,
                      .all_sample = message_.all_sample};
   const auto launch = [&] { return LaunchPhases(step); };
   // A graph has no marks between its phases.
-  if (!message_.padded || is_timed_) return launch();
+  if (!message_.padded || is_timed_) return EndOfLaunch(launch());
   std::vector<int64_t> layout = message_.Layout();
   const std::vector<int64_t> lora = lora_.Layout();
   layout.insert(layout.end(), lora.begin(), lora.end());
-  return graphs_.Run(layout, launch);
+  return EndOfLaunch(graphs_.Run(layout, launch));
 }
 
 Status CudaBackend::LaunchPhases(const Step& step) {
   for (const Phase& phase : phases_) {
     RETURN_IF_ERROR(context_->Launched(phase.launch(step)));
+    if (gpus_ != nullptr) RETURN_IF_ERROR(gpus_->status());
     if (is_timed_) KeepTimes(timer_.Mark());
   }
   const int64_t bytes = (num_counts() + step.num_samples) * 4;
-  if (bytes == 0) return OkStatus();
+  if (bytes == 0 || rank() > 0) return OkStatus();
   return context_->Download(ids_on_host_.data(), ids_.data(), bytes);
 }
 
@@ -77,7 +78,9 @@ void CudaBackend::KeepTimes(const Status& marked) {
 }
 
 Status CudaBackend::Wait() {
-  RETURN_IF_ERROR(context_->Wait());
+  const Status ended = gpus_ == nullptr ? context_->Wait() : gpus_->Wait();
+  step_adapters_.clear();  // which may be the last to hold them
+  RETURN_IF_ERROR(ended);
   if (!is_timed_) return OkStatus();
   const StatusOr<std::vector<StreamTimer::Time>> times = timer_.Times();
   KeepTimes(times.status());

@@ -96,12 +96,6 @@ Status CudaBackend::UploadAdapters(const StepBatch& batch) {
                           lora_.bytes());
 }
 
-Status CudaBackend::Wait() {
-  const Status ended = context_->Wait();
-  step_adapters_.clear();  // which may be the last to hold them
-  return ended;
-}
-
 bool CudaBackend::IsAdapted(const CudaLinear& linear) const {
   return lora_.any() && linear.lora.num_targets > 0;
 }

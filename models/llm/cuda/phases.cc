@@ -179,6 +179,14 @@ CudaBackend::Input CudaBackend::Normed(const NormAt& norm,
 
 int CudaBackend::AddBranch(const NormAt& norm, int32_t rows, float scale,
                            const RowsOnDevice& y) {
+  if (norm.weight < 0) {
+    return module_.add_rows(context_->device().stream, {.x = branch_.data(),
+                                                        .pitch = branch_.pitch,
+                                                        .width = shape().hidden,
+                                                        .rows = rows,
+                                                        .scale = scale,
+                                                        .y = y.data()});
+  }
   cuda::NormArgs args = NormOf(norm, branch_);
   args.rows = rows;
   args.adds = true;
@@ -360,8 +368,8 @@ cuda::RowFunction RowFunctionOf(Activation activation) {
 void CudaBackend::DoLinearResidual(Branch branch, const Linear& linear,
                                    const ResidualOptions& options) {
   const bool kept = keeping_;
-  const bool normalises = !options.post_norm.weight.empty();
-  has_branch_ = has_branch_ || normalises;
+  const bool apart = !options.post_norm.weight.empty() || gpus_ != nullptr;
+  has_branch_ = has_branch_ || apart;
   Adapt(linear, branch == Branch::kAttention
                     ? std::span<const LoraTarget>(kOutputTargets)
                     : std::span<const LoraTarget>(kDownTargets));
@@ -376,11 +384,11 @@ void CudaBackend::DoLinearResidual(Branch branch, const Linear& linear,
     } else {
       from.rows = attn(step, kept).From(0);
     }
-    if (!normalises) {
+    if (!apart) {
       return Multiply(step, kept, w, from, x(step, kept), true, scale);
     }
     const int error = Multiply(step, kept, w, from, branch_);
-    if (error != 0) return error;
+    if (error != 0 || !SumBranch(RowsOf(step, kept))) return error;
     return AddBranch(at, RowsOf(step, kept), scale, x(step, kept));
   };
   // It reads what attention left, so it may be launched once the feed-forward
@@ -426,12 +434,11 @@ void CudaBackend::DoHiddenRows(const Norm& norm) {
 void CudaBackend::DoHead(const Norm& norm, const Linear& linear,
                          const HeadOptions& options) {
   CHECK(keeping_, "only rows that sample go through the head");
+  const CudaLinear& w = HeadOf(static_cast<const CudaLinear&>(linear));
   Enter(StepPhase::kHead);
-  Record([=, this, at = AddNorm(norm),
-          &w = static_cast<const CudaLinear&>(linear)](const Step& step) {
-    const int error =
-        Multiply(step, true, w, Normed(at, x(step, true)), logits_);
-    if (error != 0) return error;
+  Record([=, this, at = AddNorm(norm), &w](const Step& step) {
+    const int error = MultiplyHead(step, w, Normed(at, x(step, true)));
+    if (error != 0 || rank() > 0) return error;
     return module_.finish_logits(context_->device().stream,
                                  {.logits = logits_.data(),
                                   .pitch = logits_.pitch,
@@ -444,7 +451,7 @@ void CudaBackend::DoHead(const Norm& norm, const Linear& linear,
   });
   Enter(StepPhase::kSample);
   Record([this](const Step& step) {
-    if (message_.draws < 0) return 0;
+    if (message_.draws < 0 || rank() > 0) return 0;
     return module_.draw_tokens(context_->device().stream,
                                {.logits = logits_.data(),
                                 .pitch = logits_.pitch,

@@ -28,6 +28,11 @@ Status StepGraphs::Run(const std::vector<int64_t>& layout,
   if (is_new) return launch();
   if (!known.graph) {
     StatusOr<CudaGraph> captured = context_.Capture(launch);
+    if (!captured.ok() && must_capture_) {
+      return captured.status().Prefixed(
+          "a step cannot be captured as a CUDA graph; say --enforce-eager at "
+          "all ranks");
+    }
     if (!captured.ok()) {
       LogWarning("a step cannot be captured, so there are no CUDA graphs",
                  {{"why", captured.status().message()}});

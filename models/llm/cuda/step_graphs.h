@@ -22,8 +22,10 @@ class StepGraphs {
  public:
   static constexpr size_t kMostLayouts = 64;
 
-  // `context` outlives this.
-  explicit StepGraphs(CudaContext& context) : context_(context) {}
+  // `context` outlives this. `must_capture`: Run fails where a step cannot be
+  // captured, because the other ranks of a group do capture it.
+  explicit StepGraphs(CudaContext& context, bool must_capture = false)
+      : context_(context), must_capture_(must_capture) {}
 
   // Starts what `launch` asks of the stream, which depends on the layout alone.
   // When it cannot be captured a line in the log says why, and all steps are
@@ -40,6 +42,7 @@ class StepGraphs {
   Known& Find(const std::vector<int64_t>& layout, bool* is_new);
 
   CudaContext& context_;
+  const bool must_capture_;
   std::list<Known> known_;  // the last used first
   bool off_ = false;
 };
