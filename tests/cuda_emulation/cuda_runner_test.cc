@@ -31,9 +31,10 @@ class CudaRunnerTest : public testing::Test {
  protected:
   CudaRunnerTest() { setenv("MILLRACE_CUDA_MODULE", ModuleFile(), 1); }
   ~CudaRunnerTest() override {
-    unsetenv("MILLRACE_CUDA_MODULE");
+    setenv("MILLRACE_CUDA_MODULE", ModuleFile(), 1);
     setenv("MILLRACE_EMULATED_BYTES", "1073741824", 1);
     EXPECT_TRUE(OpenCudaModule().ok());  // which reads it
+    unsetenv("MILLRACE_CUDA_MODULE");
     unsetenv("MILLRACE_EMULATED_BYTES");
     unsetenv("MILLRACE_EMULATED_OUTCOME");
   }
