@@ -97,12 +97,11 @@ build() {
   "${lower[@]}" cmake --build "build/$1" -j "$(nproc)" --target "${@:2}"
 }
 
-# A suite is judged by its verdicts, case by case, not as a step. Slow ones under
-# a sanitizer run side by side.
+# A suite is judged by its verdicts, case by case, not as a step. Which ones may run
+# side by side: PROCESSORS in deploy/cmake/MillraceBuild.cmake.
 # suite PRESET [LABEL]
 suite() {
-  local preset=$1 folder=$results/$1 start=$SECONDS pick=()
-  [ "$preset" = release ] || pick+=(-j "$(nproc)")
+  local preset=$1 folder=$results/$1 start=$SECONDS pick=(-j "$(nproc)")
   [ $# -gt 1 ] && pick+=(-L "^$2\$")
   printf '\n== %s suites\n' "$preset"
   mkdir -p "$folder"

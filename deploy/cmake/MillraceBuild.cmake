@@ -133,6 +133,8 @@ endfunction()
 #   fast   tiny inputs, also run under ASan+UBSan
 #   tsan   threaded core, also run under TSan
 #   golden needs the default model in the cache
+#   emulation takes one core for long: beside others of its kind; all others run
+#          alone, as they pin threads that wait for each other
 # Targets tests_all and tests_LABEL build the programs of a suite.
 function(millrace_test name)
   cmake_parse_arguments(ARG "" "TIMEOUT" "SOURCES;LINK;LABELS" ${ARGN})
@@ -153,6 +155,10 @@ function(millrace_test name)
            WORKING_DIRECTORY ${CMAKE_SOURCE_DIR})
   set_tests_properties(${name} PROPERTIES LABELS "${ARG_LABELS}"
                        TIMEOUT ${ARG_TIMEOUT})
+  if(NOT MILLRACE_SANITIZE AND NOT "emulation" IN_LIST ARG_LABELS)
+    cmake_host_system_information(RESULT cores QUERY NUMBER_OF_LOGICAL_CORES)
+    set_tests_properties(${name} PROPERTIES PROCESSORS ${cores})
+  endif()
   if(CMAKE_CROSSCOMPILING)
     set_tests_properties(${name} PROPERTIES
       ENVIRONMENT MILLRACE_TEST_EMULATED=1)
