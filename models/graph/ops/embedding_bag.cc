@@ -118,8 +118,9 @@ Status CheckOffsets(const Call& call, const BagNames& names) {
   const Arg& offsets = call.arg(2);
   if (!offsets.given) return OkStatus();
   const int64_t count = call.arg(1).num_elements();
+  const int64_t num_offsets = offsets.num_elements();
   int64_t before = 0;
-  for (int64_t i = 0; i < offsets.num_elements(); ++i) {
+  for (int64_t i = 0; i < num_offsets; ++i) {
     const int64_t at = IndexAt(offsets, i);
     if (at >= before && at <= count && (i > 0 || at == 0)) {
       before = at;
@@ -135,22 +136,35 @@ Status CheckOffsets(const Call& call, const BagNames& names) {
   return OkStatus();
 }
 
+// The place of the first of [begin, end) that is no row; end: none.
+template <typename T>
+int64_t FirstOutside(const T* indices, int64_t begin, int64_t end,
+                     uint64_t rows) {
+  for (int64_t i = begin; i < end; ++i) {
+    if (static_cast<uint64_t>(indices[i]) >= rows) return i;
+  }
+  return end;
+}
+
 // Of bags [begin, end).
 Status CheckIndices(const Call& call, int64_t begin, int64_t end,
                     const BagNames& names) {
   const Arg& indices = call.arg(1);
   const auto rows = static_cast<uint64_t>(call.arg(0).shape[0]);
-  for (int64_t i = OffsetAt(call, begin); i < OffsetAt(call, end); ++i) {
-    const int64_t row = IndexAt(indices, i);
-    if (static_cast<uint64_t>(row) < rows) continue;
-    return OutOfRange("'" + names.indices + "' has the index " +
-                      std::to_string(row) + " at place " + std::to_string(i) +
-                      ", but the table '" + names.table + "' has " +
-                      std::to_string(rows) + " rows; send indices from 0 to " +
-                      std::to_string(static_cast<int64_t>(rows) - 1))
-        .At(names.indices);
-  }
-  return OkStatus();
+  const int64_t first = OffsetAt(call, begin);
+  const int64_t behind = OffsetAt(call, end);
+  const int64_t at =
+      indices.dtype == DType::kI64
+          ? FirstOutside(indices.data<int64_t>(), first, behind, rows)
+          : FirstOutside(indices.data<int32_t>(), first, behind, rows);
+  if (at == behind) return OkStatus();
+  return OutOfRange("'" + names.indices + "' has the index " +
+                    std::to_string(IndexAt(indices, at)) + " at place " +
+                    std::to_string(at) + ", but the table '" + names.table +
+                    "' has " + std::to_string(rows) +
+                    " rows; send indices from 0 to " +
+                    std::to_string(static_cast<int64_t>(rows) - 1))
+      .At(names.indices);
 }
 
 // The members' parts have about as many rows and bags together.
