@@ -355,7 +355,8 @@ def test_quantize_shows_its_progress_in_place_on_a_terminal(tmp_path):
     mine, theirs = pty.openpty()
     done = subprocess.run([BINARY, "quantize", path, "--calibration",
                            tmp_path / "a.npz"], stdout=subprocess.DEVNULL,
-                          stderr=theirs, timeout=60)
+                          stderr=theirs, timeout=60,
+                          env={**os.environ, "TERM": "xterm-256color"})
     os.close(theirs)
     shown = os.read(mine, 4096).decode()
     os.close(mine)
