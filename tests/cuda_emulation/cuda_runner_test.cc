@@ -12,6 +12,7 @@
 #include "models/cuda/module_api.h"
 #include "models/gpu/cuda_context.h"
 #include "models/llm/teacher_forcing.h"
+#include "tests/cuda_emulation/logits_difference.h"
 #include "tests/data/tiny_gguf.h"
 #include "tests/support/temp_path.h"
 #include "tests/unit/models/llm/step_driver.h"
@@ -78,20 +79,6 @@ std::vector<int32_t> SomeTokens(int32_t n) {
   std::vector<int32_t> tokens;
   for (int32_t i = 0; i < n; ++i) tokens.push_back(3 + i * 37 % 260);
   return tokens;
-}
-
-// RMS error of logits over their RMS.
-double Difference(const std::vector<std::vector<float>>& a,
-                  const std::vector<std::vector<float>>& b) {
-  double error = 0, size = 0;
-  EXPECT_EQ(a.size(), b.size());
-  for (size_t i = 0; i < std::min(a.size(), b.size()); ++i) {
-    for (size_t j = 0; j < a[i].size(); ++j) {
-      error += std::pow(a[i][j] - b[i][j], 2);
-      size += std::pow(b[i][j], 2);
-    }
-  }
-  return std::sqrt(error / size);
 }
 
 // Both compute in f32 from the same weights: sums of ~100 products in another

@@ -8,6 +8,7 @@
 #include <string>
 
 #include "models/llm/teacher_forcing.h"
+#include "tests/cuda_emulation/logits_difference.h"
 #include "tests/unit/models/llm/step_driver.h"
 
 namespace millrace::models {
@@ -57,20 +58,6 @@ std::vector<std::vector<float>> AllLogits(LlmModel& model, int32_t chunk) {
       });
   EXPECT_TRUE(status.ok()) << status.ToString();
   return all;
-}
-
-// RMS error of logits over their RMS.
-double Difference(const std::vector<std::vector<float>>& a,
-                  const std::vector<std::vector<float>>& b) {
-  double error = 0, size = 0;
-  EXPECT_EQ(a.size(), b.size());
-  for (size_t i = 0; i < std::min(a.size(), b.size()); ++i) {
-    for (size_t j = 0; j < a[i].size(); ++j) {
-      error += std::pow(a[i][j] - b[i][j], 2);
-      size += std::pow(b[i][j], 2);
-    }
-  }
-  return std::sqrt(error / size);
 }
 
 // Activations are rounded by 2^-12 of them (f16), 2^-9 (bf16) or 2^-8 of a
