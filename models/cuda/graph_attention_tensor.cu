@@ -146,7 +146,8 @@ __device__ __forceinline__ void MaskScores(const GraphAttentionArgs& args,
   const bool has_mask = mask != nullptr;
   MILLRACE_UNROLL
   for (int r = 0; r < 2; ++r) {
-    // Queries behind the last one read its mask; nobody reads their results.
+    // Rows of the tile behind the last query read its mask; their results are
+    // not stored.
     const int64_t own = Min64(query + 8 * r, args.queries - 1);
     const float* row = mask + (has_mask ? own * args.mask_strides[2] : 0);
     const int64_t end = args.causal ? own + 1 : args.keys;

@@ -236,7 +236,7 @@ TEST_F(LoraOnGpu, ComeAndGoBetweenSteps) {
   const Adapter second = MustLoadLora(Stronger(), model);
   const auto two = Drive(*model.runner, Few({second}), {});
   EXPECT_NE(one, two);
-  // A graph of that layout reads the factors of whoever is in the step.
+  // The same captured graph, with the factors of the adapters of this step.
   EXPECT_EQ(Drive(*model.runner, Few({first}), {}), one);
   first = nullptr;
   EXPECT_EQ(FreeBytes(), before - second->num_bytes());

@@ -214,7 +214,7 @@ class CudaBackend final : public Backend {
     phases_.push_back({phase_, layer_, std::move(launch)});
   }
   Status LaunchPhases(const Step& step);
-  // When phases ran, if somebody asks.
+  // When phases ran; filled while a capture traces steps (trace_).
   void BeginTimes();
   void KeepTimes(const Status& marked);
   Status AllocateRows(RowsOnDevice& rows, int64_t count, int64_t width);
@@ -391,7 +391,7 @@ class CudaBackend final : public Backend {
   int32_t num_samples_ = 0;
   std::vector<cuda::DrawRow> no_draws_;
   bool is_timed_ = false;
-  StepTrace* trace_ = nullptr;  // or null: nobody asks
+  StepTrace* trace_ = nullptr;  // null: steps are not traced
   StreamTimer timer_;
 };
 

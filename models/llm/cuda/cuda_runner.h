@@ -56,7 +56,7 @@ class CudaRunner final : public Runner, public LogitsView {
   std::vector<bool> takes_id_;        // sample takes the id of the GPU
   std::vector<uint32_t> masks_;       // of the sequence that is drawn for
   const StepBatch* batch_ = nullptr;
-  StepTrace* trace_ = nullptr;  // or null: nobody asks
+  StepTrace* trace_ = nullptr;  // of the next step; null: not traced
   StepAccount account_;
   StepResult result_;
   Status status_;

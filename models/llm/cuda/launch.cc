@@ -1,5 +1,5 @@
 // Running: a step's message goes to the device, its phases are launched in
-// order, and the ids come back. While somebody asks when phases ran, a mark (a
+// order, and the ids come back. While a capture traces steps, a mark (a
 // CUDA event) stands behind each. A mark that fails takes the step's times away
 // and nothing else.
 #include <algorithm>

@@ -30,7 +30,7 @@ constexpr int32_t kMostQueued = 24;
 constexpr int kAskWithoutPause = 2000;
 constexpr auto kYieldFor = std::chrono::milliseconds(20);
 constexpr auto kSleep = std::chrono::microseconds(200);
-// For NCCL to end its own work, which waits for nobody.
+// How long ncclCommAbort may take to end what NCCL has running.
 constexpr auto kAbortWithin = std::chrono::seconds(10);
 
 // Runs `work` on a thread of its own. False: it has not ended within the time,
@@ -69,7 +69,8 @@ bool RunWithin(std::chrono::milliseconds time, std::function<void()> work) {
 struct Joined {
   Status status;
   NcclComm comm = nullptr;
-  // Nobody waits for it any more. Relaxed: nothing else goes with it.
+  // No thread waits for the work any more. Relaxed: the flag guards no other
+  // data.
   std::atomic<bool> left = false;
 };
 
