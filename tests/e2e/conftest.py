@@ -78,6 +78,20 @@ class Server:
             if event.get("event") == name:
                 return event
 
+    def line(self, *texts, timeout=10):
+        """The last log line that has all these texts. An answer may arrive
+        before the line about it is read, so it is waited for."""
+        end = time.monotonic() + timeout
+        while True:
+            found = [line for line in list(self.lines)
+                     if all(text in line for text in texts)]
+            if found:
+                return found[-1]
+            if time.monotonic() > end:
+                raise AssertionError(
+                    f"no line with {texts}: " + "".join(self.lines))
+            time.sleep(0.02)
+
     def get(self, path):
         with urllib.request.urlopen(self.url + path, timeout=30) as answer:
             return answer.read()

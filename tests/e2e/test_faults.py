@@ -82,8 +82,7 @@ def test_a_thousand_clients_that_send_a_byte_now_and_then(running):
         for each in slow:
             each.close()
         resource.setrlimit(resource.RLIMIT_NOFILE, limits)
-    assert any('"status":408' in line and "header did not arrive" in line
-               for line in running.lines)
+    assert running.line('"status":408', "header did not arrive")
 
 
 def test_peers_that_reset(running):

@@ -242,8 +242,8 @@ def test_a_file_is_cut_short_while_its_graph_is_served(tmp_path):
                 infer("cut", rows)
             assert "cut short while the model was served" in str(refused.value)
             assert np.array_equal(infer("whole", 2), expected)
-        assert any("cut short while the model was served" in line and
-                   '"status":500' in line for line in server.lines)
+        assert server.line("cut short while the model was served",
+                           '"status":500')
         shutil.copy(GRAPHS / "dlrm.pt2", victim)
         client.load_model("cut")
         assert np.array_equal(infer("cut", 2), expected)
@@ -276,8 +276,7 @@ def test_memory_that_cannot_be_had(tmp_path):
         for _ in range(3):
             assert call(server, "POST", "/v1/chat/completions", None,
                         chat)[0] == 200
-        assert any("memory" in line and "more" in line and
-                   '"level":"error"' in line for line in server.lines)
+        assert server.line("memory", "more", '"level":"error"')
         resource.prlimit(pid, resource.RLIMIT_AS, free)
         assert call(server, *load)[0] == 200
         assert call(server, "POST", "/v1/chat/completions", None,

@@ -109,9 +109,8 @@ def test_a_token_names_its_tenant(running, signers):
         body for _, path, body, _ in ROUTES if path.endswith("mlp/infer")))
     assert call(running, *infer)[0] == 200
     assert call(running, *infer)[0] == 429
-    logged = [json.loads(line) for line in running.lines
-              if '"tenant":"narrow"' in line]
-    assert logged and logged[-1]["key"] == "token:user-7"
+    refused = json.loads(running.line('"tenant":"narrow"', '"status":429'))
+    assert refused["key"] == "token:user-7"
 
 
 def test_the_keys_of_tokens_are_watched(running, signers, folder):

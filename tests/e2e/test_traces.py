@@ -109,9 +109,7 @@ def test_a_request_without_context_begins_a_trace(traced, collector):
     assert attributes(root)["http.response.status_code"] == 400
     assert attributes(root)["error.type"] == "INVALID_ARGUMENT"
     assert attributes(root)["millrace.outcome"] == "client_error"
-    log = next(line for line in map(json.loads, traced.lines)
-               if line.get("trace_id") == trace_id)
-    assert log["event"] == "request"
+    assert json.loads(traced.line(trace_id))["event"] == "request"
 
 
 def test_a_caller_that_does_not_sample_gets_no_span(traced, collector):
