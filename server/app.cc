@@ -446,7 +446,8 @@ bool App::Shutdown() {
   LogInfo("draining",
           {{"timeout_ms", parts_->settings.server.shutdown_timeout_ms}});
   // HTTP goes on answering 503 meanwhile, so that probes and balancers learn
-  // why.
+  // why, and each answer ends its connection.
+  parts_->http->Leave();
   const bool clean = parts_->repository->Drain(deadline);
   parts_->http->StopAccepting();
   // What ended must still reach its client: a moment beyond the deadline.

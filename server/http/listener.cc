@@ -137,8 +137,17 @@ class Acceptor {
     return OkStatus();
   }
 
+  // Connections that the kernel has made already are served: closing would
+  // reset them, and their clients hold them for accepted.
   void Close() {
     error_code ec;
+    acceptor_.non_blocking(true, ec);
+    while (!ec) {
+      IoThread& io = *io_[next_++ % io_.size()];
+      tcp::socket socket(io.context);
+      acceptor_.accept(socket, ec);
+      if (!ec) Take(io, std::move(socket));
+    }
     acceptor_.close(ec);
     pause_.cancel();
   }
@@ -150,10 +159,9 @@ class Acceptor {
     IoThread& io = *io_[next_++ % io_.size()];
     acceptor_.async_accept(
         io.context, [this, &io](const error_code& ec, tcp::socket socket) {
+          if (!ec) Take(io, std::move(socket));
           if (!acceptor_.is_open()) return;
-          if (!ec) {
-            Take(io, std::move(socket));
-          } else if (ec != asio::error::connection_aborted) {
+          if (ec && ec != asio::error::connection_aborted) {
             // Out of descriptors, most likely: let some connections end.
             LogWarning("accept failed", {{"error", ec.message()}});
             pause_.expires_after(kAcceptPause);
@@ -176,10 +184,6 @@ class Acceptor {
     }
     asio::post(io.context, [this, &io, socket = std::move(socket),
                             full = open > max_connections_]() mutable {
-      if (io.group.draining) {
-        site_.num_connections.fetch_sub(1, std::memory_order_relaxed);
-        return;  // closes: it came while we were stopping
-      }
       std::unique_ptr<http::Conn> conn = MakeConn(std::move(socket));
       if (conn == nullptr) {
         site_.num_connections.fetch_sub(1, std::memory_order_relaxed);
@@ -278,7 +282,12 @@ class Server final : public HttpServer {
     return management_.has_value() ? management_->port() : main_->port();
   }
 
+  void Leave() override {
+    site_.leaving.store(true, std::memory_order_relaxed);
+  }
+
   void StopAccepting() override {
+    Leave();
     if (accepting_.exchange(false)) {
       asio::post(io_.front()->context, [this] {
         if (main_.has_value()) main_->Close();

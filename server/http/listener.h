@@ -5,7 +5,7 @@
 //
 //   ASSIGN_OR_RETURN(auto http, HttpServer::Start(settings, services));
 //   ... http->port() ...
-//   http->StopAccepting();  http->Stop(deadline);
+//   http->Leave();  http->StopAccepting();  http->Stop(deadline);
 //
 // Thread-safe.
 #pragma once
@@ -69,7 +69,11 @@ class HttpServer {
   virtual int port() const = 0;
   virtual int metrics_port() const = 0;     // the same unless set apart
   virtual int management_port() const = 0;  // likewise
-  // No new connections; idle ones close, busy ones close after their answer.
+  // From now on each answer ends its connection ("Connection: close"), so that
+  // clients and proxies have left before the sockets close.
+  virtual void Leave() = 0;
+  // No new connections but those that wait to be accepted; idle ones close,
+  // busy ones close after their answer.
   virtual void StopAccepting() = 0;
   // Ends what is left at the deadline and joins.
   virtual void Stop(std::chrono::steady_clock::time_point deadline) = 0;

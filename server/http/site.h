@@ -37,6 +37,8 @@ struct Site : std::enable_shared_from_this<Site> {
   mutable std::atomic<int64_t> num_connections{0};
   mutable std::atomic<int64_t> num_sockets{0};
   mutable std::atomic<int64_t> body_bytes{0};  // received and not yet read
+  // The server is about to stop: each answer ends its connection.
+  mutable std::atomic<bool> leaving{false};
 };
 
 // The bytes of one request's body, counted for as long as it is kept. Shared

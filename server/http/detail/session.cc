@@ -35,6 +35,8 @@ constexpr uint64_t kDroppedBodyBytes = 64 << 10;
 constexpr int64_t kLingerMs = 1000;
 // What a connection beyond max_connections asks has to arrive within so long.
 constexpr int64_t kFullMs = 1000;
+// The first request of a connection, once the server accepts no more of them.
+constexpr int64_t kFirstRequestMs = 250;
 constexpr int64_t kLingerBytes = 8 << 20;
 
 RequestParser::Limits ParserLimits(const config::ServerSettings& settings) {
@@ -216,6 +218,7 @@ std::optional<Status> Session::Parse(RequestParser& parser, bool& progressed) {
 Session::Task<bool> Session::ReadHead(RequestParser& parser,
                                       std::optional<Status>& failure) {
   bool begun = false;
+  bool hurried = false;
   Time deadline = After(full_ ? kFullMs : site_.settings.idle_timeout_ms);
   if (begin_ == end_ && !reading_ && buffer_.size() > kIdleBufferBytes) {
     std::vector<char>().swap(buffer_);  // many connections idle for long
@@ -245,7 +248,12 @@ Session::Task<bool> Session::ReadHead(RequestParser& parser,
                     .Because("malformed_http");
       co_return true;
     }
-    if (draining() && !begun) co_return false;
+    if (draining() && !begun) {
+      if (asked_) co_return false;
+      if (!std::exchange(hurried, true)) {
+        deadline = std::min(deadline, After(kFirstRequestMs));
+      }
+    }
     StartRead();
     const bool rung = co_await Wait(deadline);
     if (rung) continue;

@@ -57,7 +57,8 @@ class Session {
 
   ~Session();
 
-  // Closes when idle, else after the answer under way.
+  // Closes when idle, else after the answer under way. A connection without
+  // a request so far gets a moment for its first.
   void Drain() { Ring(); }
   // Ends at once; answers under way are abandoned.
   void Abort();
@@ -106,6 +107,7 @@ class Session {
     return std::chrono::steady_clock::now() + std::chrono::milliseconds(ms);
   }
   bool draining() const { return group_.draining; }
+  bool leaving() const { return site_.leaving.load(std::memory_order_relaxed); }
 
   SessionGroup& group_;
   const Site& site_;
@@ -129,6 +131,7 @@ class Session {
   ptrdiff_t written_ = 0;
   bool write_timed_out_ = false;
   bool aborted_ = false;
+  bool asked_ = false;   // it has had a request
   bool linger_ = false;  // the last answer said "Connection: close"
 
   // The request under way, for the access log.

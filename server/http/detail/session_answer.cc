@@ -24,6 +24,7 @@ int64_t UnixNow() {
 }  // namespace
 
 void Session::BeginRequest() {
+  asked_ = true;
   trace_ = std::make_shared<Trace>();
   trace_->Stamp(Stage::kAccepted, site_.services.clock->Now());
   match_ = RouteMatch();
@@ -94,7 +95,7 @@ void Session::EndRequest(Outcome outcome, int result,
 Session::Task<bool> Session::AnswerEarly(HttpResponse response,
                                          bool keep_alive) {
   if (trace_->request_id.empty()) trace_->request_id = RequestIdFrom({});
-  keep_alive = keep_alive && !draining();
+  keep_alive = keep_alive && !leaving();
   status_ = response.status;
   Exchange::Facts facts;
   facts.error = response.error;
@@ -135,7 +136,7 @@ Session::Task<bool> Session::AnswerFrom(std::shared_ptr<Exchange> exchange,
     if (output.head.has_value() && !gone) {
       HttpResponse& head = *output.head;
       status_ = head.status;
-      keep_alive = keep_alive && !draining();
+      keep_alive = keep_alive && !leaving();
       framing = output.whole ? Framing::kContentLength
                 : http10_    ? Framing::kUntilClose
                              : Framing::kChunked;

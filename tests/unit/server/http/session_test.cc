@@ -355,6 +355,29 @@ TEST(Session, StopAcceptingClosesIdleConnectionsAndEndsBusyOnes) {
   EXPECT_TRUE(busy.AtEnd());
 }
 
+TEST(Session, AnswersEndTheirConnectionsOnceTheServerLeaves) {
+  TestServer server;
+  Client client(server.port());
+  EXPECT_EQ(client.Get("/health").Header("connection"), "keep-alive");
+  server.http->Leave();
+  EXPECT_EQ(client.Get("/health").Header("connection"), "close");
+  EXPECT_TRUE(client.AtEnd());
+  // There may be no other instance: it is still answered.
+  Client late(server.port());
+  EXPECT_EQ(late.Get("/health").Header("connection"), "close");
+}
+
+TEST(Session, AFirstRequestIsAnsweredThoughTheServerAcceptsNoMore) {
+  TestServer server;
+  Client fresh(server.port()), silent(server.port());
+  server.http->StopAccepting();
+  EXPECT_EQ(fresh.Get("/health").status, 200);
+  EXPECT_TRUE(fresh.AtEnd());
+  EXPECT_TRUE(silent.AtEnd());
+  server.http->Stop(std::chrono::steady_clock::now() +
+                    std::chrono::seconds(10));
+}
+
 TEST(Session, StopCutsOffWhatIsLeftAtTheDeadline) {
   TestServer server;
   Client client(server.port());
