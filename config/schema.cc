@@ -31,7 +31,8 @@ namespace {
 
 void VisitCommonSettings(CommonSettings& s, const SettingVisitor& visit) {
   visit({.name = "threads",
-         .help = "compute threads; 0: one for each physical core allowed",
+         .help = "compute threads; 0: one for each physical core allowed, from "
+                 "four cores on all but one",
          .max = 1024,
          .aliases = {{"t"}, {"inference_num_threads"}}},
         &s.threads);
