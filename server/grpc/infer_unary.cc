@@ -1,8 +1,13 @@
 // One object is gRPC's reactor and the handler's sink. It is shared because its
 // two users end in either order of their last touches: gRPC's hold ends with
 // OnDone, which comes only after Finish, and the sink's with OnEnd.
+//
+// gRPC calls OnDone of a reactor of ours on a thread of its executor, which it
+// has to wake for that. A call that has ended when its method returns is
+// therefore finished by gRPC's own reactor, whose OnDone needs no thread.
 #include "server/grpc/infer_unary.h"
 
+#include <grpcpp/server_context.h>
 #include <grpcpp/support/server_callback.h>
 
 #include <algorithm>
@@ -41,16 +46,17 @@ class UnaryInfer final : public ::grpc::ServerUnaryReactor,
     trace_->Stamp(Stage::kAccepted, parts_.clock->Now());
   }
 
-  void Begin() {
+  // What the method returns.
+  ::grpc::ServerUnaryReactor* Begin(::grpc::CallbackServerContext* context) {
     self_ = shared_from_this();
-    // Read in less time than another thread takes to wake up; but a task reads
-    // its parts before its handler returns: pictures are decoded.
-    if (request_->ByteSizeLong() <= kShortRequestBytes &&
-        !AsksTask(*request_) && !NamesSharedMemory()) {
-      return Run();
-    }
-    auto self = self_;
-    if (!parts_.pool->TryPost([self] { self->Run(); })) End(PoolIsFull(), {});
+    is_beginning_ = true;
+    Start();
+    is_beginning_ = false;
+    if (!ended_here_.has_value()) return this;
+    ::grpc::ServerUnaryReactor* const reactor = context->DefaultReactor();
+    reactor->Finish(*ended_here_);
+    self_.reset();
+    return reactor;
   }
 
   // ---- handler ----
@@ -72,6 +78,17 @@ class UnaryInfer final : public ::grpc::ServerUnaryReactor,
   void OnDone() override { self_.reset(); }
 
  private:
+  void Start() {
+    // Read in less time than another thread takes to wake up; but a task reads
+    // its parts before its handler returns: pictures are decoded.
+    if (request_->ByteSizeLong() <= kShortRequestBytes &&
+        !AsksTask(*request_) && !NamesSharedMemory()) {
+      return Run();
+    }
+    auto self = self_;
+    if (!parts_.pool->TryPost([self] { self->Run(); })) End(PoolIsFull(), {});
+  }
+
   // Regions may be large.
   bool NamesSharedMemory() const {
     return std::any_of(
@@ -207,7 +224,11 @@ class UnaryInfer final : public ::grpc::ServerUnaryReactor,
                              .trace = trace_.get(),
                              .usage = usage});
     model_.reset();
-    Finish(ToGrpc(status));
+    if (std::this_thread::get_id() == method_thread_ && is_beginning_) {
+      ended_here_ = ToGrpc(status);
+    } else {
+      Finish(ToGrpc(status));
+    }
   }
 
   const InferParts parts_;
@@ -217,6 +238,11 @@ class UnaryInfer final : public ::grpc::ServerUnaryReactor,
   const std::shared_ptr<Trace> trace_;
   std::stop_source stop_;
   std::shared_ptr<UnaryInfer> self_;  // gRPC's hold, until OnDone
+  const std::thread::id method_thread_ = std::this_thread::get_id();
+
+  // Thread of the method only.
+  bool is_beginning_ = false;
+  std::optional<::grpc::Status> ended_here_;
 
   // One thread at a time.
   std::optional<ModelHandle> model_;
@@ -228,13 +254,12 @@ class UnaryInfer final : public ::grpc::ServerUnaryReactor,
 }  // namespace
 
 ::grpc::ServerUnaryReactor* StartUnaryInfer(
-    const InferParts& parts, CallInfo info,
-    const inference::ModelInferRequest* request,
+    ::grpc::CallbackServerContext* context, const InferParts& parts,
+    CallInfo info, const inference::ModelInferRequest* request,
     inference::ModelInferResponse* response) {
-  auto call =
+  const auto call =
       std::make_shared<UnaryInfer>(parts, std::move(info), request, response);
-  call->Begin();
-  return call.get();
+  return call->Begin(context);
 }
 
 }  // namespace millrace::server

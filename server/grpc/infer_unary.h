@@ -15,8 +15,8 @@ namespace millrace::server {
 
 // gRPC keeps request and response until the call is done.
 ::grpc::ServerUnaryReactor* StartUnaryInfer(
-    const InferParts& parts, CallInfo info,
-    const inference::ModelInferRequest* request,
+    ::grpc::CallbackServerContext* context, const InferParts& parts,
+    CallInfo info, const inference::ModelInferRequest* request,
     inference::ModelInferResponse* response);
 
 }  // namespace millrace::server

@@ -250,7 +250,8 @@ class OipService final
     if (!info.ok()) {
       return FinishWith(GrpcRoute::kModelInfer, context, info.status());
     }
-    return StartUnaryInfer(parts_, *std::move(info), request, response);
+    return StartUnaryInfer(context, parts_, *std::move(info), request,
+                           response);
   }
 
   ::grpc::ServerBidiReactor<inference::ModelInferRequest,
