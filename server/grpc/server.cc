@@ -4,6 +4,7 @@
 // the reason.
 #include "server/grpc/server.h"
 
+#include <absl/synchronization/mutex.h>
 #include <google/protobuf/stubs/logging.h>
 #include <grpc/support/log.h>
 #include <grpcpp/ext/proto_server_reflection_plugin.h>
@@ -46,6 +47,9 @@ void SetUpLibraryOnce() {
     gpr_set_log_function(+[](gpr_log_func_args* args) {
       LogDebug("gRPC library", {{"message", args->message}});
     });
+    // Debian builds Abseil so that each lock that gRPC takes looks for cycles
+    // among all locks, a search for those who work on gRPC.
+    absl::SetMutexDeadlockDetectionMode(absl::OnDeadlockCycle::kIgnore);
     // A damaged message is the client's affair: it must not fill our stderr.
     google::protobuf::SetLogHandler(+[](google::protobuf::LogLevel, const char*,
                                         int, const std::string& message) {
