@@ -107,7 +107,7 @@ class UnaryInfer final : public ::grpc::ServerUnaryReactor,
     ASSIGN_OR_RETURN(ModelHandle model, BorrowFor(info_, *parts_.repository,
                                                   request_->model_name(),
                                                   request_->model_version()));
-    if (AsksTask(*request_) && model->ForTask().ok()) {
+    if (AsksTask(*request_) && model->task() != nullptr) {
       return RunTask(std::move(model));
     }
     if (model->kind() == ModelKind::kTensors) return Compute(std::move(model));

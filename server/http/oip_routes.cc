@@ -167,7 +167,7 @@ Status Infer(const Site& site, const std::shared_ptr<Exchange>& exchange) {
   std::optional<InferBody> body;
   {
     const Exchange::Body bytes = exchange->TakeBody();
-    if (model->ForTask().ok()) {
+    if (model->task() != nullptr) {
       ASSIGN_OR_RETURN(auto task, ReadTask(*exchange, bytes.text));
       if (task.has_value()) {
         return InferTask(site, exchange, std::move(model), *std::move(task));
@@ -314,7 +314,7 @@ void ServeOipInfer(const Site& site,
   // A task reads its parts before its handler returns: pictures are decoded.
   const ModelPath path = PathOf(*exchange);
   const auto model = site.services.repository->Find(path.name, path.version);
-  const bool has_task = model.ok() && (*model)->ForTask().ok();
+  const bool has_task = model.ok() && (*model)->task() != nullptr;
   // And a short body may name a large region of shared memory.
   const HttpRequest& request = exchange->request();
   const auto json_bytes = ReadJsonBytes(request, request.body.size());

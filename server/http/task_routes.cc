@@ -70,8 +70,8 @@ Status GuardTask(const Site& site, const std::vector<std::string>& params) {
       site.services.repository->VersionsOf(params[0]).size() > 1) {
     return OkStatus();
   }
-  const auto handler = (*model)->ForTask();
-  return handler.ok() ? (*handler)->HasPlace() : OkStatus();
+  const handlers::TaskHandler* const handler = (*model)->task();
+  return handler != nullptr ? handler->HasPlace() : OkStatus();
 }
 
 void ServeTask(const Site& site, const std::shared_ptr<Exchange>& exchange) {

@@ -26,9 +26,7 @@ class ExternalModel final : public Servable, public Composite {
   StatusOr<handlers::TensorHandler*> ForTensors() const override {
     return handler_.get();
   }
-  StatusOr<handlers::TaskHandler*> ForTask() const override {
-    return handler_.get();
-  }
+  handlers::TaskHandler* task() const override { return handler_.get(); }
   Status Ready() const override { return handler_->Ready(); }
   // It may call any model.
   int depth() const override { return 1000; }

@@ -109,11 +109,6 @@ StatusOr<handlers::GenerateHandler*> GraphModel::ForText() const {
       .Because("wrong_model_kind");
 }
 
-StatusOr<handlers::TaskHandler*> GraphModel::ForTask() const {
-  if (task_ == nullptr) return Servable::ForTask();
-  return task_.get();
-}
-
 StatusOr<handlers::TextHandler*> GraphModel::ForTexts() const {
   if (texts_ == nullptr) return Servable::ForTexts();
   return texts_.get();

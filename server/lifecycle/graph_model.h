@@ -43,7 +43,7 @@ class GraphModel final : public Servable, public Placed, public Watched {
   StatusOr<handlers::TensorHandler*> ForTensors() const override {
     return handler_.get();
   }
-  StatusOr<handlers::TaskHandler*> ForTask() const override;
+  handlers::TaskHandler* task() const override { return task_.get(); }
   StatusOr<handlers::TextHandler*> ForTexts() const override;
   int64_t instance_count() const override { return batcher_->num_instances(); }
   Status SetInstanceCount(int64_t count) override;

@@ -143,6 +143,9 @@ class Repository {
     std::string failed_stamp = {};            // of the last load, if it failed
     std::vector<std::string> labels = {};     // of the last plan
     std::shared_ptr<Servable> servable = {};  // while kReady or kUnloading
+
+    // By its number or a label; nothing calls any.
+    bool IsCalled(std::string_view name) const;
   };
   struct Model {
     std::string name;
@@ -157,6 +160,9 @@ class Repository {
   // Empty: no traffic decides.
   std::string VersionFor(std::string_view name,
                          const RequestFields& fields) const REQUIRES(mu_);
+  // Null: none of them serves.
+  static const Version* ServingVersion(const Model& model,
+                                       std::string_view version);
   StatusOr<std::shared_ptr<Servable>> Choose(std::string_view name,
                                              std::string_view version) const
       REQUIRES(mu_);

@@ -43,10 +43,29 @@ const Repository::Model* Repository::FindModel(std::string_view name) const {
   return nullptr;
 }
 
+bool Repository::Version::IsCalled(std::string_view name) const {
+  return name.empty() || name == version ||
+         std::find(labels.begin(), labels.end(), name) != labels.end();
+}
+
+const Repository::Version* Repository::ServingVersion(
+    const Model& model, std::string_view version) {
+  const auto serves = [version](const Version& each) {
+    return each.state == VersionState::kReady && each.IsCalled(version);
+  };
+  const auto highest =
+      std::find_if(model.versions.rbegin(), model.versions.rend(), serves);
+  return highest == model.versions.rend() ? nullptr : &*highest;
+}
+
 StatusOr<std::shared_ptr<Servable>> Repository::Choose(
     std::string_view name, std::string_view version) const {
-  const auto quoted = "'" + std::string(name) + "'";
   const Model* model = FindModel(name);
+  if (model != nullptr) {
+    const Version* const serving = ServingVersion(*model, version);
+    if (serving != nullptr) return serving->servable;
+  }
+  const auto quoted = "'" + std::string(name) + "'";
   if (model == nullptr && state_ == ServerState::kLoading) {
     return StillLoading("the model " + quoted +
                         " is not served yet, the server is loading its models")
@@ -68,21 +87,14 @@ StatusOr<std::shared_ptr<Servable>> Repository::Choose(
         .At("model")
         .Because("model_not_found");
   }
-  const Version* found = nullptr;
   const Version* other = nullptr;  // would have been it, but is not ready
   std::string ready;
   for (const Version& each : model->versions) {
     if (each.state == VersionState::kReady) {
       ready += (ready.empty() ? "" : ", ") + each.version;
     }
-    if (!version.empty() && version != each.version &&
-        std::find(each.labels.begin(), each.labels.end(), version) ==
-            each.labels.end()) {
-      continue;
-    }
-    (each.state == VersionState::kReady ? found : other) = &each;
+    if (each.IsCalled(version)) other = &each;
   }
-  if (found != nullptr) return found->servable;
   if (other != nullptr && other->state == VersionState::kLoading) {
     return StillLoading("the model " + quoted + " is being loaded").At("model");
   }

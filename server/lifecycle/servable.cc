@@ -11,6 +11,7 @@ bool Servable::IsNamed(std::string_view name) const {
 }
 
 StatusOr<handlers::TaskHandler*> Servable::ForTask() const {
+  if (handlers::TaskHandler* const handler = task()) return handler;
   return InvalidArgument("the model '" + id() +
                          "' has no task: it takes tensors or text alone; "
                          "declare one in its config.yaml, such as 'task: "

@@ -74,6 +74,8 @@ class Servable {
   bool IsNamed(std::string_view name) const;
 
   virtual ModelKind kind() const = 0;
+  // Null unless it has a task.
+  virtual handlers::TaskHandler* task() const { return nullptr; }
   // Null unless it generates text.
   virtual const TextFacts* text_facts() const { return nullptr; }
 
@@ -82,7 +84,7 @@ class Servable {
   virtual StatusOr<handlers::GenerateHandler*> ForText() const = 0;
   virtual StatusOr<handlers::TensorHandler*> ForTensors() const = 0;
   // What `task` in its config.yaml says; a model without one refuses.
-  virtual StatusOr<handlers::TaskHandler*> ForTask() const;
+  StatusOr<handlers::TaskHandler*> ForTask() const;
   virtual StatusOr<handlers::TextHandler*> ForTexts() const;
 
   // What was computed since the load; none where it is counted with another

@@ -36,9 +36,7 @@ class TransducerModel final : public Servable {
   StatusOr<handlers::TensorHandler*> ForTensors() const override {
     return sessions_.get();
   }
-  StatusOr<handlers::TaskHandler*> ForTask() const override {
-    return task_.get();
-  }
+  handlers::TaskHandler* task() const override { return task_.get(); }
   bool Drain(std::chrono::steady_clock::time_point deadline) override;
   // Those of the encoder: a segment is an inference.
   std::optional<ModelStatistics> statistics() const override;

@@ -266,7 +266,7 @@ Status StartPrediction(Prediction prediction,
                        std::vector<handlers::TaskPart> parts,
                        PredictionCall call, PredictionDone done) {
   done = Measured(prediction, call, std::move(done));
-  if (const auto task = prediction.handle->ForTask(); task.ok()) {
+  if (handlers::TaskHandler* const task = prediction.handle->task()) {
     StampParsed(call);
     if (prediction.model.python != nullptr) {
       // As TorchServe's handlers know a body that is no form.
@@ -274,8 +274,8 @@ Status StartPrediction(Prediction prediction,
         if (part.name.empty()) part.name = "body";
       }
     }
-    StartTask(std::move(prediction), *task, std::move(parts), nullptr,
-              WholeBody, std::move(call), std::move(done));
+    StartTask(std::move(prediction), task, std::move(parts), nullptr, WholeBody,
+              std::move(call), std::move(done));
     return OkStatus();
   }
   ASSIGN_OR_RETURN(handlers::TensorHandler * handler,
@@ -314,12 +314,12 @@ Status StartInstances(Prediction prediction, std::string body,
     return StartEnveloped(std::move(prediction), "instances", std::move(body),
                           std::move(call), std::move(done));
   }
-  if (const auto task = prediction.handle->ForTask(); task.ok()) {
+  if (handlers::TaskHandler* const task = prediction.handle->task()) {
     ASSIGN_OR_RETURN(std::vector<handlers::TaskPart> parts,
                      ReadTaskInstances(body));
     StampParsed(call);
     StartTask(
-        std::move(prediction), *task, std::move(parts), nullptr,
+        std::move(prediction), task, std::move(parts), nullptr,
         [](handlers::TaskResponse response) {
           return PredictionsBody(response);
         },
