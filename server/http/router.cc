@@ -1,5 +1,5 @@
 // Matching a path against the table. Patterns are compared one after the other,
-// most by their first and last characters only, so there is no trie.
+// most by their length or their last characters only, so there is no trie.
 #include "server/http/router.h"
 
 #include <algorithm>
@@ -21,18 +21,16 @@ std::string_view TakeSegment(std::string_view& path) {
   return segment;
 }
 
+// Cheap: most routes are no fit. Without parameters it is whether the path is
+// the pattern.
+bool MayFit(const Route& route, std::string_view path) {
+  if (route.head.size() == route.pattern.size()) return path == route.pattern;
+  return path.ends_with(route.tail) && path.starts_with(route.head);
+}
+
 // The parameters, or none when the path does not fit. Both begin with '/'.
 std::optional<std::vector<std::string>> Match(std::string_view pattern,
                                               std::string_view path) {
-  const size_t literal = pattern.find('{');
-  if (literal == std::string_view::npos) {
-    return path == pattern ? std::optional(std::vector<std::string>())
-                           : std::nullopt;
-  }
-  if (!path.starts_with(pattern.substr(0, literal)) ||
-      !path.ends_with(pattern.substr(pattern.rfind('}') + 1))) {
-    return std::nullopt;
-  }
   std::vector<std::string> params;
   pattern.remove_prefix(1);
   path.remove_prefix(1);
@@ -121,6 +119,7 @@ RouteMatch FindRoute(std::span<const Route> routes, std::string_view method,
   if (path.empty() || path.front() != '/') return match;
   const std::string_view wanted = method == "HEAD" ? "GET" : method;
   for (const Route& route : routes) {
+    if (!MayFit(route, path)) continue;
     std::optional<std::vector<std::string>> params = Match(route.pattern, path);
     if (!params.has_value()) continue;
     // "m/infer" is the name of a model only where no other route fits.

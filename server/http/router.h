@@ -43,6 +43,9 @@ struct Route {
   bool takes_bytes = false;  // a body that is no JSON, too
   RouteGuard guard = nullptr;
   SocketFunction socket = nullptr;  // then GET asks for a WebSocket
+  // What each path of the pattern begins and ends with.
+  std::string_view head = pattern.substr(0, pattern.find('{'));
+  std::string_view tail = pattern.substr(pattern.rfind('}') + 1);
 };
 
 struct RouteMatch {
