@@ -9,7 +9,6 @@
 #include <cstdio>
 #include <utility>
 
-#include "server/http/access.h"
 #include "server/http/content_coding.h"
 #include "server/http/refusal.h"
 #include "server/http/routes.h"
@@ -22,6 +21,7 @@ namespace {
 constexpr size_t kMaxHeaderListBytes = 1000;
 constexpr size_t kShownPath = 200;  // of a path in an error
 constexpr std::string_view kBytes = "application/octet-stream";
+constexpr std::string_view kForm = "application/x-www-form-urlencoded";
 
 // Without parameters, in lower case.
 std::string MediaType(std::string_view content_type) {
@@ -35,18 +35,19 @@ std::string MediaType(std::string_view content_type) {
   return lower;
 }
 
+// Whether the body is JSON, or bytes where the route takes them.
 // "application/json; charset=utf-8" and "application/problem+json" are JSON.
-bool IsJson(std::string_view content_type) {
-  const std::string type = MediaType(content_type);
-  return type == "application/json" || type.ends_with("+json");
-}
-
-// What curl -d says of any body. A page of another origin can make a browser
-// send it without asking first, but not without naming that origin.
-bool IsCurlsDefault(const HttpRequest& head) {
-  return MediaType(head.Header("content-type")) ==
-             "application/x-www-form-urlencoded" &&
-         !head.HasHeader("origin");
+bool TakesType(const Route& route, const HttpRequest& head) {
+  const std::string_view given = head.Header("content-type");
+  const std::string type = MediaType(given);
+  if (given.empty() || type == "application/json" || type.ends_with("+json") ||
+      (route.takes_bytes && type == kBytes)) {
+    return true;
+  }
+  // What curl -d says of any body, and any other type. A page of another origin
+  // can make a browser send them without asking first, but not without naming
+  // that origin.
+  return (route.takes_bytes || type == kForm) && !head.HasHeader("origin");
 }
 
 // Names of headers between commas, in a reasonable number of bytes.
@@ -219,8 +220,8 @@ Admission Admit(const Site& site, std::span<const Route> routes,
         head.Header("access-control-request-headers"));
     return admission;
   }
-  const Access access =
-      match.route == nullptr ? Access::kAnyKey : AccessOf(*match.route);
+  if (match.route != nullptr) admission.access = AccessOf(*match.route);
+  const Access access = admission.access;
   if (const Status known = Authorize(site, access, head, admission);
       !known.ok()) {
     admission.answer = Refusal(site, head.path, known);
@@ -253,14 +254,11 @@ Admission Admit(const Site& site, std::span<const Route> routes,
     admission.permit = *std::move(permit);
   }
   if (!has_body) return admission;
-  const std::string_view type = head.Header("content-type");
-  const bool fits = type.empty() || IsJson(type) || IsCurlsDefault(head) ||
-                    (match.route->takes_bytes &&
-                     (MediaType(type) == kBytes || !head.HasHeader("origin")));
-  if (!fits) {
+  if (!TakesType(*match.route, head)) {
     admission.answer =
         Refusal(site, head.path,
-                InvalidArgument("the Content-Type is '" + std::string(type) +
+                InvalidArgument("the Content-Type is '" +
+                                std::string(head.Header("content-type")) +
                                 "'; send application/json")
                     .Because("unsupported_media_type"));
     return admission;

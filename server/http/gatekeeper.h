@@ -9,6 +9,7 @@
 
 #include "config/base/trace.h"
 #include "server/auth.h"
+#include "server/http/access.h"
 #include "server/http/message.h"
 #include "server/http/router.h"
 #include "server/http/site.h"
@@ -17,6 +18,7 @@ namespace millrace::server::http {
 
 struct Admission {
   RouteMatch match;
+  Access access = Access::kAnyKey;  // what the route wants
   CallerPtr caller;  // null: the route is public, or the key unknown
   Permit permit;     // of the caller's tenant, until the request ends
   // Set: the request ends here.

@@ -24,14 +24,9 @@ Observer::Observer(MetricRegistry* registry, const RequestTraces* traces,
       access_log_(access_log),
       unlogged_paths_(unlogged_paths) {
   for (std::string_view pattern : patterns) {
-    const auto known = std::find_if(
-        routes_.begin(), routes_.end(),
-        [&](const Route& route) { return route.pattern == pattern; });
-    if (known == routes_.end()) {
-      routes_.push_back({std::string(pattern), {registry, pattern}});
-    }
+    metrics_.try_emplace(std::string(pattern), registry, pattern);
   }
-  routes_.push_back({std::string(kNoRoute), {registry, kNoRoute}});
+  metrics_.try_emplace(std::string(kNoRoute), registry, kNoRoute);
   if (registry == nullptr) return;
   const auto responses = [&](const char* status) {
     return registry->AddCounter("millrace_http_responses_total",
@@ -60,10 +55,10 @@ Observer::Observer(MetricRegistry* registry, const RequestTraces* traces,
       "scrapes and probes are answered.");
 }
 
-void Observer::Tell(const Route& route, const Ended& ended) const {
+void Observer::Tell(std::string_view pattern, const Ended& ended) const {
   const Exchange::Facts& facts = *ended.facts;
   traces_->Ended({.method = ended.method,
-                  .route = route.pattern,
+                  .route = pattern,
                   .http_status = ended.status,
                   .model = facts.model,
                   .prompt_tokens = facts.prompt_tokens,
@@ -76,12 +71,11 @@ void Observer::Tell(const Route& route, const Ended& ended) const {
 }
 
 void Observer::RequestEnded(const Ended& ended) const {
-  const auto found = std::find_if(
-      routes_.begin(), routes_.end(),
-      [&](const Route& each) { return each.pattern == ended.pattern; });
-  const Route* route = found == routes_.end() ? &routes_.back() : &*found;
+  auto found = metrics_.find(ended.pattern);
+  if (found == metrics_.end()) found = metrics_.find(kNoRoute);
+  const auto& [pattern, metrics] = *found;
   const double seconds = ended.trace->Seconds(Stage::kAccepted, Stage::kEnded);
-  route->metrics.Ended(ended.outcome, seconds, &ended.trace->context);
+  metrics.Ended(ended.outcome, seconds, &ended.trace->context);
   if (ended.status >= 500) {
     responses_5xx.Add();
   } else if (ended.status >= 400) {
@@ -89,7 +83,7 @@ void Observer::RequestEnded(const Ended& ended) const {
   } else if (ended.status != 0) {
     responses_2xx.Add();
   }
-  if (traces_ != nullptr) Tell(*route, ended);
+  if (traces_ != nullptr) Tell(pattern, ended);
   if (!access_log_ || !LogEnabled(LogLevel::kInfo) ||
       std::find(unlogged_paths_.begin(), unlogged_paths_.end(), ended.path) !=
           unlogged_paths_.end()) {

@@ -5,6 +5,8 @@
 #pragma once
 
 #include <cstdint>
+#include <functional>
+#include <map>
 #include <span>
 #include <string>
 #include <string_view>
@@ -51,13 +53,10 @@ class Observer {
   Gauge body_bytes;  // set at each scrape
 
  private:
-  struct Route {
-    std::string pattern;
-    RequestMetrics metrics;
-  };
-  void Tell(const Route& route, const Ended& ended) const;
+  using ByPattern = std::map<std::string, RequestMetrics, std::less<>>;
+  void Tell(std::string_view pattern, const Ended& ended) const;
 
-  std::vector<Route> routes_;  // the last one is for no route
+  ByPattern metrics_;
   const RequestTraces* const traces_;
   const bool access_log_;
   const std::vector<std::string> unlogged_paths_;

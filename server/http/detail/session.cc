@@ -326,6 +326,7 @@ Session::Task<bool> Session::ServeOne() {
   }
   Admission admission = Admit(site_, routes_, parser.head());
   match_ = std::move(admission.match);
+  access_ = admission.access;
   caller_ = std::move(admission.caller);
   permit_ = std::move(admission.permit);
   const bool keep_alive = parser.head().keep_alive && !full_;
@@ -360,8 +361,9 @@ Session::Task<bool> Session::ServeOne() {
   }
   // `this` is safe: the session detaches before it goes, and the posted call
   // finds the exchange detached then. Both happen on this thread.
-  auto exchange = std::make_shared<Exchange>(
-      parser.Take(), match_.params, trace_, std::move(charge), caller_);
+  auto exchange =
+      std::make_shared<Exchange>(parser.Take(), std::move(match_.params),
+                                 trace_, std::move(charge), caller_);
   exchange->SetWake([this, weak = std::weak_ptr<Exchange>(exchange)] {
     asio::post(*group_.context, [this, weak] {
       const std::shared_ptr<Exchange> alive = weak.lock();

@@ -138,7 +138,8 @@ class Session {
   std::shared_ptr<Trace> trace_;
   std::shared_ptr<Exchange> exchange_;
   RouteMatch match_;
-  CallerPtr caller_;  // null: the route wants no key
+  Access access_ = Access::kAnyKey;  // what the route wants
+  CallerPtr caller_;                 // null: the route wants no key
   Permit permit_;
   std::string method_, path_;
   bool http10_ = false;

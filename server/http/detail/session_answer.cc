@@ -9,7 +9,6 @@
 #include <utility>
 
 #include "server/error_map.h"
-#include "server/http/access.h"
 #include "server/http/detail/session.h"
 #include "server/request_id.h"
 #include "server/torchserve/registry.h"
@@ -28,6 +27,7 @@ void Session::BeginRequest() {
   trace_ = std::make_shared<Trace>();
   trace_->Stamp(Stage::kAccepted, site_.services.clock->Now());
   match_ = RouteMatch();
+  access_ = Access::kAnyKey;
   caller_.reset();
   permit_ = Permit();
   method_.clear();
@@ -39,8 +39,7 @@ void Session::BeginRequest() {
 
 void Session::AddHeaders(HttpResponse& response) const {
   AddCommonHeaders(site_, *trace_, response);
-  if (caller_ != nullptr && match_.route != nullptr &&
-      AccessOf(*match_.route) == Access::kInfer) {
+  if (caller_ != nullptr && access_ == Access::kInfer) {
     AddQuotaHeaders(*caller_->tenant, response);
   }
 }
@@ -48,9 +47,8 @@ void Session::AddHeaders(HttpResponse& response) const {
 // Management calls that may change something, refused ones too.
 void Session::Audit(int result, const Exchange::Facts* facts) const {
   AuditLog* const audit = site_.services.audit;
-  if (audit == nullptr || match_.route == nullptr ||
-      match_.route->method != "POST" ||
-      AccessOf(*match_.route) != Access::kManage) {
+  if (audit == nullptr || access_ != Access::kManage ||
+      match_.route->method != "POST") {
     return;
   }
   const std::string action = method_ + " " + path_;
