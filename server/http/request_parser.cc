@@ -1,12 +1,13 @@
-// Beast as a parser, and the rules of RFC 9112 that it leaves to us. A body's
-// memory is not reserved from its Content-Length: it grows as bytes arrive, so
-// that a client cannot claim memory with a header.
+// Beast as a parser, and the rules of RFC 9112 that it leaves to us. What it
+// finds goes straight into the request: Beast's own table of fields would be an
+// allocation and an ordered look-up for each of them, to be copied again. A
+// body's memory is not reserved from its Content-Length: it grows as bytes
+// arrive, so that a client cannot claim memory with a header.
 #include "server/http/request_parser.h"
 
 #include <algorithm>
-#include <boost/beast/http/message.hpp>
-#include <boost/beast/http/parser.hpp>
-#include <cctype>
+#include <boost/beast/http/basic_parser.hpp>
+#include <boost/optional/optional.hpp>
 #include <string>
 #include <utility>
 
@@ -16,39 +17,10 @@ namespace {
 namespace beast_http = boost::beast::http;
 using boost::system::error_code;
 
-// A body that is a string and grows with what was received.
-struct GrowingBody {
-  using value_type = std::string;
-  static uint64_t size(const value_type& body) { return body.size(); }
-  class reader {
-   public:
-    template <bool kIsRequest, class Fields>
-    reader(beast_http::header<kIsRequest, Fields>&, value_type& body)
-        : body_(body) {}
-    void init(const boost::optional<uint64_t>&, error_code& ec) { ec = {}; }
-    template <class Buffers>
-    size_t put(const Buffers& buffers, error_code& ec) {
-      ec = {};
-      size_t taken = 0;
-      for (auto it = boost::asio::buffer_sequence_begin(buffers);
-           it != boost::asio::buffer_sequence_end(buffers); ++it) {
-        const boost::asio::const_buffer part(*it);
-        body_.append(static_cast<const char*>(part.data()), part.size());
-        taken += part.size();
-      }
-      return taken;
-    }
-    void finish(error_code& ec) { ec = {}; }
-
-   private:
-    value_type& body_;
-  };
-};
-
 std::string LowerCase(std::string_view text) {
   std::string lower(text);
   for (char& c : lower) {
-    c = static_cast<char>(std::tolower(static_cast<unsigned char>(c)));
+    if (c >= 'A' && c <= 'Z') c = static_cast<char>(c - 'A' + 'a');
   }
   return lower;
 }
@@ -56,6 +28,15 @@ std::string LowerCase(std::string_view text) {
 std::string_view View(boost::core::string_view text) {
   return {text.data(), text.size()};
 }
+
+// Without the blanks around it (RFC 9112, section 5).
+std::string_view Trimmed(std::string_view value) {
+  constexpr std::string_view kBlanks = " \t";
+  value.remove_prefix(std::min(value.find_first_not_of(kBlanks), value.size()));
+  return value.substr(0, value.find_last_not_of(kBlanks) + 1);
+}
+
+constexpr size_t kUsualHeaders = 12;
 
 Status StatusOf(const error_code& ec, const RequestParser::Limits& limits) {
   if (ec == beast_http::error::header_limit) {
@@ -97,47 +78,76 @@ Status Malformed(std::string_view why) {
 
 }  // namespace
 
-struct RequestParser::Impl {
+struct RequestParser::Impl final : beast_http::basic_parser<true> {
   explicit Impl(const Limits& given) : limits(given) {
-    parser.eager(false);
-    parser.header_limit(static_cast<uint32_t>(
+    eager(false);
+    header_limit(static_cast<uint32_t>(
         std::clamp<int64_t>(limits.header_bytes, 64, 1 << 30)));
-    parser.body_limit(static_cast<uint64_t>(limits.body_bytes));
+    body_limit(static_cast<uint64_t>(limits.body_bytes));
   }
 
   Status ReadHead();
 
   const Limits limits;
-  beast_http::request_parser<GrowingBody> parser;
-  HttpRequest head;
+  HttpRequest request;
   bool head_read = false;
+
+ private:
+  using Text = boost::core::string_view;
+
+  void on_request_impl(beast_http::verb, Text method, Text target, int version,
+                       error_code& ec) override {
+    request.method = View(method);
+    request.target = View(target);
+    request.http10 = version < 11;
+    request.headers.reserve(kUsualHeaders);
+    ec = {};
+  }
+  // Those behind a chunked body are dropped.
+  void on_field_impl(beast_http::field, Text name, Text value,
+                     error_code& ec) override {
+    if (!head_read) {
+      request.headers.emplace_back(LowerCase(View(name)), Trimmed(View(value)));
+    }
+    ec = {};
+  }
+  size_t on_body_impl(Text bytes, error_code& ec) override {
+    request.body.append(bytes.data(), bytes.size());
+    ec = {};
+    return bytes.size();
+  }
+  size_t on_chunk_body_impl(uint64_t, Text bytes, error_code& ec) override {
+    return on_body_impl(bytes, ec);
+  }
+  void on_header_impl(error_code& ec) override { ec = {}; }
+  void on_body_init_impl(const boost::optional<uint64_t>&,
+                         error_code& ec) override {
+    ec = {};
+  }
+  void on_chunk_header_impl(uint64_t, Text, error_code& ec) override {
+    ec = {};
+  }
+  void on_finish_impl(error_code& ec) override { ec = {}; }
+  void on_response_impl(int, Text, int, error_code& ec) override { ec = {}; }
 };
 
 Status RequestParser::Impl::ReadHead() {
-  const auto& message = parser.get();
-  head.method = std::string(View(message.method_string()));
-  head.target = std::string(View(message.target()));
-  head.http10 = message.version() < 11;
-  head.keep_alive = message.keep_alive();
-  int hosts = 0;
-  for (const auto& field : message) {
-    std::string name = LowerCase(View(field.name_string()));
-    if (name == "host") ++hosts;
-    head.headers.emplace_back(std::move(name), View(field.value()));
-  }
-  if (hosts > 1 || (hosts == 0 && !head.http10)) {
+  request.keep_alive = keep_alive();
+  const auto hosts = std::ranges::count_if(
+      request.headers, [](const auto& field) { return field.first == "host"; });
+  if (hosts > 1 || (hosts == 0 && !request.http10)) {
     return Malformed("an HTTP/1.1 request has exactly one Host header");
   }
-  if (head.HasHeader("transfer-encoding")) {
+  if (request.HasHeader("transfer-encoding")) {
     // Length by any other coding than chunked cannot be known (RFC 9112,
     // section 6.3), and HTTP/1.0 has none at all.
-    if (head.http10 || !parser.chunked() ||
-        LowerCase(head.Header("transfer-encoding")) != "chunked") {
+    if (request.http10 || !chunked() ||
+        LowerCase(request.Header("transfer-encoding")) != "chunked") {
       return Malformed(
           "the only Transfer-Encoding taken is 'chunked', in HTTP/1.1");
     }
   }
-  std::string_view target = head.target;
+  std::string_view target = request.target;
   // The absolute form, as clients send it to proxies.
   for (std::string_view scheme : {"http://", "https://"}) {
     if (target.substr(0, scheme.size()) != scheme) continue;
@@ -145,7 +155,7 @@ Status RequestParser::Impl::ReadHead() {
     target.remove_prefix(std::min(target.find('/'), target.size()));
   }
   const size_t question = std::min(target.find('?'), target.size());
-  head.query =
+  request.query =
       std::string(target.substr(std::min(question + 1, target.size())));
   std::optional<std::string> path = PercentDecoded(target.substr(0, question));
   if (!path.has_value()) {
@@ -153,7 +163,7 @@ Status RequestParser::Impl::ReadHead() {
         "the request's path has a '%' that two hexadecimal "
         "digits do not follow");
   }
-  head.path = path->empty() ? "/" : *std::move(path);
+  request.path = path->empty() ? "/" : *std::move(path);
   return OkStatus();
 }
 
@@ -167,11 +177,11 @@ StatusOr<size_t> RequestParser::Put(std::string_view input) {
   // sees them when it is called a second time (boostorg/beast pull request
   // 2861): fewer wait for the next ones.
   constexpr size_t kLastChunkBytes = 5;  // "0\r\n\r\n"
-  if (head_done() && impl_->parser.chunked() && input.size() < kLastChunkBytes)
+  if (head_done() && impl_->chunked() && input.size() < kLastChunkBytes)
     return size_t{0};
   error_code ec;
-  const size_t taken = impl_->parser.put(
-      boost::asio::const_buffer(input.data(), input.size()), ec);
+  const size_t taken =
+      impl_->put(boost::asio::const_buffer(input.data(), input.size()), ec);
   if (ec == beast_http::error::need_more) ec = {};
   if (ec && !head_done() && !OtherProtocol(input).empty()) {
     return Malformed(OtherProtocol(input));
@@ -184,25 +194,21 @@ StatusOr<size_t> RequestParser::Put(std::string_view input) {
   return taken;
 }
 
-bool RequestParser::head_done() const { return impl_->parser.is_header_done(); }
-bool RequestParser::done() const { return impl_->parser.is_done(); }
-const HttpRequest& RequestParser::head() const { return impl_->head; }
+bool RequestParser::head_done() const { return impl_->is_header_done(); }
+bool RequestParser::done() const { return impl_->is_done(); }
+const HttpRequest& RequestParser::head() const { return impl_->request; }
 
 bool RequestParser::expects_continue() const {
-  return !impl_->head.http10 &&
-         LowerCase(impl_->head.Header("expect")) == "100-continue";
+  return !impl_->request.http10 &&
+         LowerCase(impl_->request.Header("expect")) == "100-continue";
 }
 
 std::optional<uint64_t> RequestParser::body_left() const {
-  if (impl_->parser.chunked()) return std::nullopt;
-  const auto left = impl_->parser.content_length_remaining();
+  if (impl_->chunked()) return std::nullopt;
+  const auto left = impl_->content_length_remaining();
   return left ? *left : 0;
 }
 
-HttpRequest RequestParser::Take() {
-  HttpRequest request = std::move(impl_->head);
-  request.body = std::move(impl_->parser.get().body());
-  return request;
-}
+HttpRequest RequestParser::Take() { return std::move(impl_->request); }
 
 }  // namespace millrace::server::http
