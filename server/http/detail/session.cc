@@ -157,14 +157,14 @@ Session::Task<void> Session::Run() {
 Session::Task<bool> Session::AnswerFull() {
   if (trace_ == nullptr) BeginRequest();
   site_.observer.connections_refused.Add();
-  co_return co_await AnswerEarly(
-      ErrorResponse(Unavailable("this server has " +
-                                std::to_string(site_.settings.max_connections) +
-                                " connections open, which is its limit; "
-                                "try again, or raise max_connections")
-                        .Because("too_many_connections")
-                        .RetryAfterMs(1000)),
-      false);
+  HttpResponse refusal = ErrorResponse(
+      Unavailable("this server has " +
+                  std::to_string(site_.settings.max_connections) +
+                  " connections open, which is its limit; try again, or raise "
+                  "max_connections")
+          .Because("too_many_connections")
+          .RetryAfterMs(1000));
+  co_return co_await AnswerEarly(refusal, false);
 }
 
 // Reads and writes lend out our buffers: waits until none is under way.
@@ -322,7 +322,7 @@ Session::Task<bool> Session::ServeOne() {
     // g++ 12 destroys what a conditional makes within a co_await twice.
     if (path_.empty()) path_ = PathIn(input());
     HttpResponse refusal = Refusal(site_, path_, *failure);
-    co_return co_await AnswerEarly(std::move(refusal), false);
+    co_return co_await AnswerEarly(refusal, false);
   }
   Admission admission = Admit(site_, routes_, parser.head());
   match_ = std::move(admission.match);
@@ -336,7 +336,7 @@ Session::Task<bool> Session::ServeOne() {
       const std::optional<uint64_t> left = parser.body_left();
       if (!left.has_value() || *left > kDroppedBodyBytes ||
           parser.expects_continue()) {
-        co_return co_await AnswerEarly(*std::move(admission.answer), false);
+        co_return co_await AnswerEarly(*admission.answer, false);
       }
     } else if (parser.expects_continue()) {
       const bool sent =
@@ -349,15 +349,16 @@ Session::Task<bool> Session::ServeOne() {
       co_return false;
     }
     if (failure.has_value()) {
-      co_return co_await AnswerEarly(Refusal(site_, path_, *failure), false);
+      admission.answer = Refusal(site_, path_, *failure);
+      co_return co_await AnswerEarly(*admission.answer, false);
     }
   }
   if (admission.answer.has_value()) {
-    co_return co_await AnswerEarly(*std::move(admission.answer), keep_alive);
+    co_return co_await AnswerEarly(*admission.answer, keep_alive);
   }
   if (match_.route->socket != nullptr && method_ == "GET") {
     HttpRequest head = parser.Take();
-    co_return co_await ServeSocket(std::move(head), keep_alive);
+    co_return co_await ServeSocket(head, keep_alive);
   }
   // `this` is safe: the session detaches before it goes, and the posted call
   // finds the exchange detached then. Both happen on this thread.

@@ -80,10 +80,14 @@ class Session {
   Task<bool> ReadHead(RequestParser& parser, std::optional<Status>& failure);
   Task<bool> ReadBody(RequestParser& parser, BodyCharge& charge,
                       std::optional<Status>& failure);
+  // What these take by reference lives until they have ended, since they are
+  // awaited where they are called. A copy would make the frame of the caller so
+  // large that Asio does not keep its memory for the next request.
+  //
   // session_socket.cc: the head asks a route that has a socket.
-  Task<bool> ServeSocket(HttpRequest head, bool keep_alive);
+  Task<bool> ServeSocket(HttpRequest& head, bool keep_alive);
   Task<bool> AnswerFull();
-  Task<bool> AnswerEarly(HttpResponse response, bool keep_alive);
+  Task<bool> AnswerEarly(HttpResponse& response, bool keep_alive);
   Task<bool> AnswerFrom(std::shared_ptr<Exchange> exchange, bool keep_alive);
   Task<bool> WriteAll(std::string_view bytes, bool stop_at_end_of_input);
   Task<void> Linger();

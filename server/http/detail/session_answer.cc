@@ -90,7 +90,7 @@ void Session::EndRequest(Outcome outcome, int result,
        .trace = trace_.get()});
 }
 
-Session::Task<bool> Session::AnswerEarly(HttpResponse response,
+Session::Task<bool> Session::AnswerEarly(HttpResponse& response,
                                          bool keep_alive) {
   if (trace_->request_id.empty()) trace_->request_id = RequestIdFrom({});
   keep_alive = keep_alive && !leaving();

@@ -71,10 +71,10 @@ HttpResponse UpgradeWanted() {
 
 }  // namespace
 
-Session::Task<bool> Session::ServeSocket(HttpRequest head, bool keep_alive) {
+Session::Task<bool> Session::ServeSocket(HttpRequest& head, bool keep_alive) {
   if (!AsksForWebSocket(head)) {
     HttpResponse wanted = UpgradeWanted();
-    co_return co_await AnswerEarly(std::move(wanted), keep_alive);
+    co_return co_await AnswerEarly(wanted, keep_alive);
   }
   const SocketPlace place(site_);
   Status status = place.status();
@@ -100,7 +100,7 @@ Session::Task<bool> Session::ServeSocket(HttpRequest head, bool keep_alive) {
       site_.observer.sockets_refused.Add();
     }
     HttpResponse refusal = Refusal(site_, path_, status);
-    co_return co_await AnswerEarly(std::move(refusal), keep_alive);
+    co_return co_await AnswerEarly(refusal, keep_alive);
   }
   // Each message is admitted for itself, and the handler has the session's
   // place.
