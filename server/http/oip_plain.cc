@@ -17,8 +17,7 @@ namespace {
 
 namespace dom = simdjson::dom;
 
-// The parser takes memory for the whole text, 13 bytes for each of it; a longer
-// text has its data in JSON.
+// A longer text has its data in JSON.
 constexpr size_t kMostJsonBytes = 8 << 10;
 // An input's parameters are the deepest: {[{{ }}]}.
 constexpr size_t kMostDepth = 8;
@@ -44,6 +43,17 @@ enum InputKey : uint32_t {
   kBinary = 16
 };
 enum BodyKey : uint32_t { kInputs = 1, kOutputs = 2, kOptions = 4, kId = 8 };
+
+// Owns what the elements point into, until its next text. Its memory is taken
+// once, 13 bytes for each of the longest text. Null where there is none.
+dom::parser* ParserOfThread() {
+  thread_local dom::parser parser(kMostJsonBytes);
+  if (parser.capacity() < kMostJsonBytes &&
+      parser.allocate(kMostJsonBytes, kMostDepth) != simdjson::SUCCESS) {
+    return nullptr;
+  }
+  return &parser;
+}
 
 bool Read(dom::element value, std::string_view& text) {
   return value.get_string().get(text) == simdjson::SUCCESS;
@@ -180,11 +190,11 @@ std::optional<InferBody> ReadPlainInfer(std::string_view json,
   if (json.size() > kMostJsonBytes || json.find('\\') != json.npos) {
     return std::nullopt;
   }
-  dom::parser parser;  // owns what the elements point into
+  dom::parser* const parser = ParserOfThread();
   dom::element root;
   // parse() copies the text to where it is padded.
-  if (parser.allocate(json.size(), kMostDepth) != simdjson::SUCCESS ||
-      parser.parse(json.data(), json.size()).get(root) != simdjson::SUCCESS) {
+  if (parser == nullptr ||
+      parser->parse(json.data(), json.size()).get(root) != simdjson::SUCCESS) {
     return std::nullopt;
   }
   InferBody body;
