@@ -118,13 +118,15 @@ class BatcherImpl final : public Batcher {
       if (batching.refuse_larger && job->rows > batching.max_batch_size) {
         return TooManyRows(job->rows, batching.max_batch_size, options_.model);
       }
-      job->kind = options_.ragged.KindOf(task.inputs);
     }
     job->submitted = options_.clock->Now();
     if (task.trace) task.trace->Stamp(Stage::kSubmitted, job->submitted);
     job->task = std::move(task);
     job->place = std::move(place);
     if (job->task.may_run_here && ComputeHere(job)) return OkStatus();
+    if (batching.max_batch_size > 1) {
+      job->kind = options_.ragged.KindOf(job->task.inputs);
+    }
     const Status posted = queue_->Post(std::move(job));
     if (!posted.ok()) statistics_->Refused();
     return posted;

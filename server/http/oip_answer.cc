@@ -13,6 +13,9 @@
 namespace millrace::server::http {
 namespace {
 
+// Of the JSON of a response with its tensors as bytes.
+constexpr size_t kUsualBytes = 512;
+
 void AppendText(std::string_view text, std::string& json) {
   const bool is_plain = std::all_of(text.begin(), text.end(), [](char c) {
     return c >= ' ' && c <= '~' && c != '"' && c != '\\';
@@ -39,8 +42,9 @@ void AppendHead(const std::string& name, std::string_view datatype,
 }
 
 void AppendBinarySize(size_t bytes, std::string& json) {
-  json +=
-      ",\"parameters\":{\"binary_data_size\":" + std::to_string(bytes) + "}";
+  json += ",\"parameters\":{\"binary_data_size\":";
+  json += std::to_string(bytes);
+  json += '}';
 }
 
 void AppendClasses(const std::string& name, const models::Tensor& tensor,
@@ -92,7 +96,9 @@ void AppendBatch(const handlers::BatchFacts& batch, std::string& json) {
 StatusOr<HttpResponse> InferResponse(const InferAnswerShape& shape,
                                      const handlers::TensorResponse& result,
                                      const SharedRegions& regions) {
-  std::string json = "{\"model_name\":";
+  std::string json;
+  json.reserve(kUsualBytes);
+  json += "{\"model_name\":";
   AppendText(shape.model, json);
   json += ",\"model_version\":";
   AppendText(shape.version, json);
