@@ -68,6 +68,27 @@ TEST(RequestParser, ChunkedBodyMayArriveInPiecesOfAnySize) {
   }
 }
 
+TEST(RequestParser, FieldsBehindAChunkedBodyAreNoHeaders) {
+  RequestParser parser({});
+  std::string_view input =
+      "POST /x HTTP/1.1\r\nHost: h\r\nTransfer-Encoding: chunked\r\n\r\n"
+      "0\r\nX-Late: t\r\n\r\n";
+  ASSERT_TRUE(PutAll(parser, input).ok());
+  ASSERT_TRUE(parser.done());
+  EXPECT_FALSE(parser.Take().HasHeader("x-late"));
+}
+
+TEST(RequestParser, AHeaderIsAsLongAsTheLimitAllows) {
+  RequestParser parser({.header_bytes = 100'000, .body_bytes = 10});
+  const std::string text = "GET / HTTP/1.1\r\nHost: h\r\nX: \t" +
+                           std::string(70'000, 'a') + " \r\nY:\r\n\r\n";
+  std::string_view input = text;
+  ASSERT_TRUE(PutAll(parser, input).ok());
+  EXPECT_EQ(parser.head().Header("x").size(), 70'000u);
+  EXPECT_TRUE(parser.head().HasHeader("y"));
+  EXPECT_EQ(parser.head().Header("y"), "");
+}
+
 TEST(RequestParser, AbsoluteFormGivesThePath) {
   RequestParser parser({});
   std::string_view input = "GET http://h/health?q HTTP/1.1\r\nHost: h\r\n\r\n";

@@ -32,6 +32,9 @@ TEST(Router, FindsPatternsAndParameters) {
   const RouteMatch ready = FindRoute(routes, "GET", "/v2/models/m/ready");
   EXPECT_EQ(ready.route->pattern, "/v2/models/{id}/ready");
   EXPECT_EQ(ready.params, std::vector<std::string>{"m"});
+  // A name may look like a pattern.
+  const RouteMatch braces = FindRoute(routes, "POST", "/v2/models/{id}/infer");
+  EXPECT_EQ(braces.params, std::vector<std::string>{"{id}"});
   EXPECT_EQ(FindRoute(routes, "POST", "/openai/v1/completions").route->pattern,
             "/v1/completions");
 }
