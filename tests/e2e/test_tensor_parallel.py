@@ -339,13 +339,37 @@ def rank_processes():
     return found
 
 
+# As deploy/README.md and the manifest have them, with shorter times: 5 s.
+KEEPALIVE = ("--mca", "oob_tcp_keepalive_time", "2",
+             "--mca", "oob_tcp_keepalive_intvl", "1",
+             "--mca", "oob_tcp_keepalive_probes", "3")
+
+
+@pytest.mark.parametrize("words,timeout,why", [
+    ((), "60s", "is 60000 ms, but mpirun notices a lost machine only after "
+                "480 s"),
+    (KEEPALIVE, "5s", "is 5000 ms, but mpirun notices a lost machine only "
+                      "after 5 s"),
+])
+def test_a_timeout_below_mpiruns_is_refused(two_hosts, words, timeout, why):
+    launcher = two_hosts[1]
+    done = subprocess.run(
+        [*launcher[:-2], *words, *launcher[-2:], BINARY, "serve", TINY,
+         "--tensor-parallel-size", "2", "--tensor-parallel-timeout", timeout,
+         "--http-port", "0", "--grpc-port", "0"],
+        capture_output=True, text=True, timeout=60)
+    assert done.returncode != 0
+    assert f"tensor_parallel_timeout {why}" in done.stdout + done.stderr
+    assert "oob_tcp_keepalive_probes 5, or raise" in done.stdout + done.stderr
+
+
 def test_ranks_on_two_hosts(two_hosts):
     host, launcher = two_hosts
     with start_ranks(2, TINY, *F32) as near:
         expected = completion(near, "hf_llama", "ab")
     before = rank_processes()
     with start(TINY, "--tensor-parallel-size", 2, *F32,
-               launcher=launcher) as far:
+               launcher=(*launcher[:-2], *KEEPALIVE, *launcher[-2:])) as far:
         ranks = {rank: pid for pid, rank in rank_processes().items()
                  if pid not in before}
         assert sorted(ranks) == [0, 1]
@@ -360,12 +384,6 @@ def test_ranks_on_two_hosts(two_hosts):
         os.kill(ranks[1], signal.SIGKILL)
         assert far.process.wait(10) != 0
         assert_no_rank_lives(ranks.values())
-
-
-# As deploy/README.md and the manifest have them, with shorter times.
-KEEPALIVE = ("--mca", "oob_tcp_keepalive_time", "2",
-             "--mca", "oob_tcp_keepalive_intvl", "1",
-             "--mca", "oob_tcp_keepalive_probes", "3")
 
 
 @pytest.mark.parametrize("busy", [False, True])

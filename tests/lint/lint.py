@@ -146,6 +146,8 @@ SERVE_FLAGS = {"config", "help", "help_all", "model", "model_sha256",
 # Those of TorchServe and its archiver.
 SERVE_FLAGS |= {"archive_format", "disable_token_auth", "enable_model_api",
                 "models", "ncs", "serialized_file", "ts_config"}
+# mpirun's.
+SERVE_FLAGS |= {"mca"}
 
 MAX_LINES = 500
 CODE = {".h", ".cc", ".cu", ".py", ".sh", ".cmake", ".proto"}

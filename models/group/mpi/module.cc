@@ -11,10 +11,12 @@
 #include <csignal>
 #include <cstdlib>
 #include <cstring>
+#include <memory>
 #include <string>
 #include <utility>
 #include <vector>
 
+#include "models/group/mpi/keepalive.h"
 #include "models/group/mpi/process_group.h"
 
 namespace millrace::models::mpi {
@@ -305,5 +307,15 @@ MillraceMpi(int32_t version, const millrace::models::mpi::JoinOptions& options,
   if (version != kVersion) return nullptr;
   *failure = Begin();
   if (!failure->ok()) return nullptr;
-  return new MpiGroup(options);
+  auto group = std::make_unique<MpiGroup>(options);
+  // On one machine mpirun sees its ranks end by itself. Other launchers than
+  // Open MPI's mpirun have ways of their own.
+  const bool has_machines = group->local_size() < group->size();
+  if (has_machines && std::getenv("OMPI_COMM_WORLD_SIZE") != nullptr) {
+    *failure = CheckKeepalive(
+        options.timeout_ms,
+        [](const char* name) -> const char* { return std::getenv(name); });
+    if (!failure->ok()) return nullptr;
+  }
+  return group.release();
 }
