@@ -48,7 +48,7 @@ struct StepCondition {
 
 struct EnsembleStep {
   std::string model;
-  int64_t version = -1;                           // -1: the latest
+  int64_t version = -1;                           // -1: names none
   std::map<std::string, std::string> input_map;   // model's → ensemble's
   std::map<std::string, std::string> output_map;  // model's → ensemble's
   std::optional<StepCondition> when = {};

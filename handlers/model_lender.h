@@ -1,7 +1,8 @@
 // How a model calls another one of the same server: an ensemble its steps, an
 // external handler what it asks for.
 //
-//   ASSIGN_OR_RETURN(LentModel lent, lender->Lend("classify", ""));
+//   ASSIGN_OR_RETURN(LentModel lent,
+//                    lender->LendForRequest(caller, "classify", ""));
 //   lent.handler->Start(...);                    // keep `lent` until the end
 //
 // Thread-safe.
@@ -38,6 +39,13 @@ class ModelLender {
   virtual StatusOr<LentModel> Lend(const std::string& caller,
                                    const std::string& name,
                                    const std::string& version) = 0;
+  // The same for a request that is made now: `version` empty is the one that
+  // the model's traffic gives it, where it has any.
+  virtual StatusOr<LentModel> LendForRequest(const std::string& caller,
+                                             const std::string& name,
+                                             const std::string& version) {
+    return Lend(caller, name, version);
+  }
   // That model is loaded anew: what it called before counts no more.
   virtual void Forget(const std::string& caller) = 0;
   // UNIMPLEMENTED unless overridden: who lends graphs alone.

@@ -351,7 +351,7 @@ Status EnsembleHandler::TryStart(SequencePlace place, TensorRequest& request,
                    OutputsWanted(request.outputs, outputs(), parts_.model));
   for (const EnsemblePlan::Step& step : plan_->steps) {
     StatusOr<LentModel> lent =
-        parts_.lender->Lend(parts_.model, step.model, step.version);
+        parts_.lender->LendForRequest(parts_.model, step.model, step.version);
     if (!lent.ok()) {
       return Unavailable("the ensemble '" + parts_.model + "' is not ready: " +
                          std::string(lent.status().message()))

@@ -114,8 +114,9 @@ Status ModelCalls::Start(const Message& call, Clock::Time deadline) {
   }
   StatusOr<TensorRequest> request = RequestOf(call, deadline);
   StatusOr<LentModel> lent =
-      request.ok() ? lender_->Lend(model_, call.model(), call.version())
-                   : StatusOr<LentModel>(request.status());
+      request.ok()
+          ? lender_->LendForRequest(model_, call.model(), call.version())
+          : StatusOr<LentModel>(request.status());
   if (!lent.ok()) {
     inbox_->Put({call.id(), lent.status(), nullptr});
     return OkStatus();

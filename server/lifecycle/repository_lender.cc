@@ -7,6 +7,26 @@
 #include "server/lifecycle/composite.h"
 
 namespace millrace::server {
+namespace {
+
+// A model that calls has no headers: weights alone choose.
+class NoFields final : public RequestFields {
+ public:
+  std::string_view Header(std::string_view /*name*/) const override {
+    return {};
+  }
+};
+
+StatusOr<handlers::LentModel> LentOf(StatusOr<ModelHandle> borrowed) {
+  ASSIGN_OR_RETURN(ModelHandle handle, std::move(borrowed));
+  handlers::LentModel lent;
+  ASSIGN_OR_RETURN(lent.handler, handle->ForTensors());
+  lent.depth = DepthOf(*handle);
+  lent.hold = std::make_shared<ModelHandle>(std::move(handle));
+  return lent;
+}
+
+}  // namespace
 
 Status RepositoryLender::Note(const std::string& caller,
                               const std::string& name) {
@@ -44,7 +64,17 @@ void RepositoryLender::Forget(const std::string& caller) {
 
 StatusOr<ModelHandle> RepositoryLender::Borrow(const std::string& caller,
                                                const std::string& name,
-                                               const std::string& version) {
+                                               const std::string& version,
+                                               const RequestFields* fields) {
+  if (version.empty() && fields != nullptr) {
+    StatusOr<ModelHandle> handle = repository_->Borrow(name, version, fields);
+    if (handle.ok()) {
+      RETURN_IF_ERROR(Note(caller, name));
+      RETURN_IF_ERROR(ReadyOf(**handle));
+      return handle;
+    }
+    // It may be lent although the server loads or drains.
+  }
   ASSIGN_OR_RETURN(std::shared_ptr<Servable> servable,
                    repository_->Find(name, version));
   Gate::Pass pass = servable->gate().Enter();
@@ -62,12 +92,14 @@ StatusOr<ModelHandle> RepositoryLender::Borrow(const std::string& caller,
 StatusOr<handlers::LentModel> RepositoryLender::Lend(
     const std::string& caller, const std::string& name,
     const std::string& version) {
-  ASSIGN_OR_RETURN(ModelHandle handle, Borrow(caller, name, version));
-  handlers::LentModel lent;
-  ASSIGN_OR_RETURN(lent.handler, handle->ForTensors());
-  lent.depth = DepthOf(*handle);
-  lent.hold = std::make_shared<ModelHandle>(std::move(handle));
-  return lent;
+  return LentOf(Borrow(caller, name, version));
+}
+
+StatusOr<handlers::LentModel> RepositoryLender::LendForRequest(
+    const std::string& caller, const std::string& name,
+    const std::string& version) {
+  const NoFields none;
+  return LentOf(Borrow(caller, name, version, &none));
 }
 
 StatusOr<handlers::LentText> RepositoryLender::LendText(

@@ -28,6 +28,9 @@ class RepositoryLender final : public handlers::ModelLender {
   StatusOr<handlers::LentModel> Lend(const std::string& caller,
                                      const std::string& name,
                                      const std::string& version) override;
+  StatusOr<handlers::LentModel> LendForRequest(
+      const std::string& caller, const std::string& name,
+      const std::string& version) override;
   StatusOr<handlers::LentText> LendText(const std::string& caller,
                                         const std::string& name,
                                         const std::string& version) override;
@@ -43,7 +46,8 @@ class RepositoryLender final : public handlers::ModelLender {
   // A handle of the model, which `caller` may call.
   StatusOr<ModelHandle> Borrow(const std::string& caller,
                                const std::string& name,
-                               const std::string& version);
+                               const std::string& version,
+                               const RequestFields* fields = nullptr);
   // Notes that `caller` calls `name`; FAILED_PRECONDITION if `name` calls it
   // back, itself or through others.
   Status Note(const std::string& caller, const std::string& name);

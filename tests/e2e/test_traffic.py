@@ -379,3 +379,28 @@ def test_bad_configurations_are_refused_with_their_reason(tmp_path, config, why)
                 f"{server.url}/v2/repository/models/m/load", b"{}"), timeout=60)
         text = caught.value.read().decode()
         assert caught.value.code == 400 and why in text, text
+
+
+def test_steps_of_ensembles_follow_the_weights(tmp_path):
+    """A step that names no version is a request of its model; one that names a
+    version is not."""
+    put(tmp_path, "split", {1: affine(1), 2: affine(2)},
+        "version_policy: all\ntraffic:\n  weights: {1: 3, 2: 1}\n"
+        "  pin_by: X-User-Id\n")
+    for name, version in (("free", ""), ("fixed", "version: 1, ")):
+        (tmp_path / name / "1").mkdir(parents=True)
+        (tmp_path / name / "config.yaml").write_text(
+            "ensemble:\n  steps:\n"
+            f"    - {{model: split, {version}inputs: {{x: x}}, "
+            "outputs: {y: y}}\n")
+    with start("--model-repository", tmp_path) as server:
+        before = chosen(server, "split")
+        values = collections.Counter(
+            infer(server, "free", {"X-User-Id": "u"})[0] for _ in range(100))
+        assert set(values) == {1.0, 2.0}
+        assert 24 <= values[2.0] <= 26, "no header reaches a step"
+        counts = chosen(server, "split") - before
+        assert counts == {("weight", "1"): values[1.0],
+                          ("weight", "2"): values[2.0]}
+        assert {infer(server, "fixed")[0] for _ in range(20)} == {1.0}
+        assert chosen(server, "split") - before == counts
