@@ -3,6 +3,7 @@
 
 #include <yaml-cpp/yaml.h>
 
+#include <algorithm>
 #include <set>
 
 #include "config/values.h"
@@ -29,25 +30,39 @@ StatusOr<DriftSettings> ReadDrift(const YAML::Node& node) {
     }
     int64_t* const number = key == "window"        ? &settings.window
                             : key == "max_classes" ? &settings.max_classes
-                                                   : nullptr;
+                            : key == "min_predictions"
+                                ? &settings.min_predictions
+                                : nullptr;
     if (number == nullptr) {
-      return Wrong("unknown key '" + key.substr(0, 100) +
-                   "'; it has baseline, window and max_classes");
+      return Wrong(
+          "unknown key '" + key.substr(0, 100) +
+          "'; it has baseline, window, max_classes and min_predictions");
     }
     if (!entry.second.IsScalar()) return Wrong(key + " needs a whole number");
     RETURN_IF_ERROR(
         ParseValue({.name = key,
                     .min = 1,
-                    .max = key == "window" ? DriftSettings::kMaxWindow
-                                           : DriftSettings::kMaxClasses},
+                    .max = key == "max_classes" ? DriftSettings::kMaxClasses
+                                                : DriftSettings::kMaxWindow},
                    entry.second.Scalar(), {}, number));
+  }
+  if (!seen.contains("min_predictions")) {
+    settings.min_predictions =
+        std::min(settings.min_predictions, settings.window);
+  }
+  if (settings.min_predictions > settings.window) {
+    return Wrong("min_predictions is " +
+                 std::to_string(settings.min_predictions) +
+                 " but the window has " + std::to_string(settings.window) +
+                 " predictions at most; let min_predictions be at most window");
   }
   return settings;
 }
 
 std::string DriftText(const DriftSettings& settings) {
   return "window " + std::to_string(settings.window) + ", max_classes " +
-         std::to_string(settings.max_classes) +
+         std::to_string(settings.max_classes) + ", min_predictions " +
+         std::to_string(settings.min_predictions) +
          (settings.baseline.empty() ? std::string(", no baseline")
                                     : ", baseline " + settings.baseline);
 }

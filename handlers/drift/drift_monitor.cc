@@ -2,6 +2,7 @@
 // computed only when the metrics or the drift route are read.
 #include "handlers/drift/drift_monitor.h"
 
+#include <algorithm>
 #include <nlohmann/json.hpp>
 #include <utility>
 
@@ -25,6 +26,8 @@ DriftMonitor::DriftMonitor(const config::DriftSettings& settings,
                            std::optional<PredictionCounts> baseline,
                            MetricRegistry* registry)
     : window_(static_cast<size_t>(settings.window)),
+      min_predictions_(static_cast<size_t>(
+          std::clamp<int64_t>(settings.min_predictions, 1, settings.window))),
       baseline_(std::move(baseline)),
       registry_(registry),
       labels_({{"model", model}, {"version", version}}),
@@ -41,18 +44,6 @@ DriftMonitor::DriftMonitor(const config::DriftSettings& settings,
       "Score of the best class of each prediction, from 0 to 1.", bounds,
       labels_);
   if (!baseline_.has_value()) return;
-  const auto gauge = [&](const char* of) {
-    MetricLabels labels = labels_;
-    labels["of"] = of;
-    return registry_->AddGauge(
-        "millrace_drift_psi",
-        "Population stability index of the latest predictions against the "
-        "baseline, of their classes and of their confidence: below 0.1 stable, "
-        "above 0.25 shifted.",
-        labels);
-  };
-  class_psi_ = gauge("class");
-  confidence_psi_ = gauge("confidence");
   on_scrape_ = registry_->OnScrape([this] { Fold(); });
 }
 
@@ -88,7 +79,9 @@ void DriftMonitor::Observe(int64_t class_idx, double confidence) {
 }
 
 std::optional<DriftMonitor::Indices> DriftMonitor::Compare() const {
-  if (!baseline_.has_value() || latest_.empty()) return std::nullopt;
+  if (!baseline_.has_value() || latest_.size() < min_predictions_) {
+    return std::nullopt;
+  }
   return Indices{StabilityIndex(baseline_->classes, counts_.classes),
                  StabilityIndex(baseline_->confidence, counts_.confidence)};
 }
@@ -97,8 +90,21 @@ void DriftMonitor::Fold() {
   MutexLock lock(mu_);
   const std::optional<Indices> indices = Compare();
   if (!indices.has_value()) return;
-  class_psi_.Set(indices->of_class);
-  confidence_psi_.Set(indices->of_confidence);
+  if (!gauges_.has_value()) {
+    const auto gauge = [&](const char* of) {
+      MetricLabels labels = labels_;
+      labels["of"] = of;
+      return registry_->AddGauge(
+          "millrace_drift_psi",
+          "Population stability index of the latest predictions against the "
+          "baseline, of their classes and of their confidence: below 0.1 "
+          "stable, above 0.25 shifted. None before drift.min_predictions.",
+          labels);
+    };
+    gauges_ = {gauge("class"), gauge("confidence")};
+  }
+  gauges_->of_class.Set(indices->of_class);
+  gauges_->of_confidence.Set(indices->of_confidence);
 }
 
 std::string DriftMonitor::Json() const {
@@ -106,6 +112,7 @@ std::string DriftMonitor::Json() const {
   nlohmann::ordered_json json = {{"model", labels_.at("model")},
                                  {"version", labels_.at("version")},
                                  {"window", window_},
+                                 {"min_predictions", min_predictions_},
                                  {"predictions", latest_.size()}};
   if (const auto indices = Compare(); indices.has_value()) {
     json["class_psi"] = indices->of_class;

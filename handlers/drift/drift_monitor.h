@@ -31,8 +31,8 @@ class DriftMonitor {
   void Observe(int64_t class_idx, double confidence);
 
   // The counts of the window, with "predictions" and, where there is a
-  // baseline, "class_psi" and "confidence_psi": a JSON object that ParseCounts
-  // reads.
+  // baseline and enough of them, "class_psi" and "confidence_psi": a JSON
+  // object that ParseCounts reads.
   std::string Json() const;
 
  private:
@@ -50,17 +50,16 @@ class DriftMonitor {
                const std::string& version,
                std::optional<PredictionCounts> baseline,
                MetricRegistry* registry);
-  // None without a baseline or predictions.
+  // None without a baseline, or with fewer predictions than are asked for.
   std::optional<Indices> Compare() const REQUIRES(mu_);
   void Fold();
 
   const size_t window_;
+  const size_t min_predictions_;
   const std::optional<PredictionCounts> baseline_;
   MetricRegistry* const registry_;
   const MetricLabels labels_;
   Histogram confidence_;
-  Gauge class_psi_;
-  Gauge confidence_psi_;
 
   mutable Mutex mu_;
   PredictionCounts counts_ GUARDED_BY(mu_);  // of the window
@@ -70,6 +69,12 @@ class DriftMonitor {
   // By slot; made with the first prediction, so that classes that never come
   // have no series.
   std::vector<std::optional<Counter>> by_class_ GUARDED_BY(mu_);
+  // Made with the first comparison: one that was not made is no 0.
+  struct Gauges {
+    Gauge of_class;
+    Gauge of_confidence;
+  };
+  std::optional<Gauges> gauges_ GUARDED_BY(mu_);
 
   std::shared_ptr<void> on_scrape_;  // last: it uses all of the above
 };

@@ -88,9 +88,20 @@ def test_from_no_baseline_to_a_gauge(tmp_path):
         subprocess.run(["curl", "-sf", "-o", tmp_path / "net" / "drift.json",
                         server.url + "/v2/models/net/drift"], check=True)
         (tmp_path / "net" / "config.yaml").write_text(
-            TASK + "drift: {window: 6, max_classes: 4, baseline: drift.json}")
+            TASK + "drift: {window: 6, max_classes: 4, baseline: drift.json, "
+            "min_predictions: 3}")
         urllib.request.urlopen(urllib.request.Request(
             f"{server.url}/v2/repository/models/net/load", b"{}"), timeout=60)
+
+        # Too few to tell anything.
+        for _ in range(2):
+            classify(server, "net", pictures[0])
+            assert gauges(server, "net") == {}
+        told = json.loads(server.get("/v2/models/net/drift"))
+        assert told["predictions"] == 2 and told["min_predictions"] == 3
+        assert "class_psi" not in told
+        classify(server, "net", pictures[0])
+        assert sorted(gauges(server, "net")) == ["class", "confidence"]
 
         # What fell out of the window does not count.
         after = [classify(server, "net", pictures[i < 9]) for i in range(13)]
@@ -127,7 +138,7 @@ def test_versions_and_wires_are_told_apart(tmp_path):
             assert sum(told["confidence"]) == count
         config = client.get_model_config("net", as_json=True)["config"]
         assert config["parameters"]["drift"]["string_value"] == (
-            "window 1000, max_classes 100, no baseline")
+            "window 1000, max_classes 100, min_predictions 100, no baseline")
         with pytest.raises(urllib.error.HTTPError) as caught:
             server.get("/v2/models/plain/drift")
         assert caught.value.code == 404
@@ -141,6 +152,7 @@ def test_versions_and_wires_are_told_apart(tmp_path):
     ("drift: {baseline: empty.json}", "counts no predictions"),
     ("drift: {window: 0}", "window is '0'"),
     ("drift: {max_classes: 1001}", "max_classes is '1001'"),
+    ("drift: {window: 9, min_predictions: 10}", "min_predictions is 10 but"),
     ("drift: {size: 3}", "unknown key 'size'"),
     ("drift: 3", "needs lines such as"),
 ])

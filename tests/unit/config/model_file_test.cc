@@ -298,11 +298,19 @@ TEST(ModelFile, Drift) {
   const auto file = Read("drift: {baseline: b.json, window: 50}");
   ASSERT_TRUE(file.ok()) << file.status().ToString();
   EXPECT_EQ(DriftText(*file->pipeline.drift),
-            "window 50, max_classes 100, baseline b.json");
+            "window 50, max_classes 100, min_predictions 50, baseline b.json");
   EXPECT_EQ(DriftText(*Read("drift: {}")->pipeline.drift),
-            "window 1000, max_classes 100, no baseline");
+            "window 1000, max_classes 100, min_predictions 100, no baseline");
   EXPECT_THAT(Refused("drift: true"), ::testing::HasSubstr("needs lines such"));
   EXPECT_THAT(Refused("drift: {window: 0}"), ::testing::HasSubstr("window is"));
+  EXPECT_EQ(Read("drift: {min_predictions: 9, window: 9}")
+                ->pipeline.drift->min_predictions,
+            9);
+  EXPECT_THAT(Refused("drift: {min_predictions: 10, window: 9}"),
+              ::testing::HasSubstr("min_predictions is 10 but the window has 9 "
+                                   "predictions at most; let"));
+  EXPECT_THAT(Refused("drift: {min_predictions: 0}"),
+              ::testing::HasSubstr("min_predictions is '0'"));
   EXPECT_THAT(Refused("drift: {windows: 1}"),
               ::testing::HasSubstr("unknown key 'windows'"));
 }

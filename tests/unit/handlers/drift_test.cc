@@ -121,6 +121,29 @@ TEST(DriftMonitor, ComparesTheWindowAlone) {
                               R"(model="m",version="7",le="0.1"} 100)"));
 }
 
+// Three predictions are no drift, whatever they are; the fourth may be.
+TEST(DriftMonitor, FewPredictionsAreNotCompared) {
+  MetricRegistry registry;
+  PredictionCounts baseline(4);
+  baseline.classes = {100, 0, 0, 0, 0};
+  baseline.confidence[19] = 100;
+  const auto monitor = DriftMonitor::Create(
+      {.window = 10, .max_classes = 4, .min_predictions = 4}, "m", "1",
+      baseline, &registry);
+  for (int i = 0; i < 3; ++i) monitor->Observe(1, 0.3);
+  auto json = nlohmann::json::parse(monitor->Json());
+  EXPECT_EQ(json["predictions"], 3);
+  EXPECT_EQ(json["min_predictions"], 4);
+  EXPECT_FALSE(json.contains("class_psi"));
+  EXPECT_FALSE(json.contains("confidence_psi"));
+  EXPECT_EQ(registry.Text().find("millrace_drift_psi"), std::string::npos);
+  monitor->Observe(1, 0.3);
+  json = nlohmann::json::parse(monitor->Json());
+  EXPECT_GT(json["class_psi"], 1);
+  EXPECT_THAT(registry.Text(),
+              HasSubstr(R"(millrace_drift_psi{model="m",of="class",)"));
+}
+
 TEST(DriftMonitor, WithoutABaselineNothingIsCompared) {
   MetricRegistry registry;
   const auto monitor = DriftMonitor::Create({}, "m", "1", {}, &registry);
