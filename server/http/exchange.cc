@@ -6,6 +6,8 @@
 
 #include <utility>
 
+#include "server/http/compressed.h"
+
 namespace millrace::server::http {
 
 Exchange::Exchange(HttpRequest request, std::vector<std::string> params,
@@ -23,6 +25,8 @@ void Exchange::SetWake(std::function<void()> wake) {
 }
 
 void Exchange::Send(HttpResponse response) {
+  // On the thread that made it, not on the connection's.
+  CompressJson(request_, response);
   MutexLock lock(mu_);
   if (begun_ || ended_) return;
   begun_ = ended_ = true;

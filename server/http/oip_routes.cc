@@ -10,7 +10,7 @@
 #include "config/base/json.h"
 #include "config/base/out_of_memory.h"
 #include "models/tensor/strings.h"
-#include "server/http/content_coding.h"
+#include "server/http/compressed.h"
 #include "server/http/message.h"
 #include "server/http/oip_answer.h"
 #include "server/http/oip_request.h"
@@ -27,8 +27,6 @@ namespace {
 
 using Json = nlohmann::ordered_json;
 
-// Smaller bodies do not become smaller.
-constexpr size_t kLeastCompressed = 256;
 constexpr int64_t kSmallAnswerBytes = 4 << 10;
 
 struct ModelPath {
@@ -79,23 +77,6 @@ void DescribeText(Json& metadata) {
   metadata["outputs"] = Json::array({tensor("text_output", "BYTES")});
 }
 
-// As the client's Accept-Encoding says. Inference-Header-Content-Length counts
-// the bytes before, as Triton's does.
-void Compress(const HttpRequest& request, HttpResponse& response) {
-  const ContentCoding coding =
-      ChooseContentCoding(request.Header("accept-encoding"));
-  if (coding == ContentCoding::kIdentity ||
-      response.body.size() < kLeastCompressed ||
-      response.body.size() > kMostCodedBytes) {
-    return;
-  }
-  StatusOr<std::string> encoded = Encoded(response.body, coding);
-  if (!encoded.ok()) return;  // the body as it is will do
-  response.body = *std::move(encoded);
-  response.headers.emplace_back("Content-Encoding", ContentCodingName(coding));
-  response.headers.emplace_back("Vary", "Accept-Encoding");
-}
-
 HttpResponse MakeResponse(const Exchange& exchange, const Site& site,
                           const InferAnswerShape& shape,
                           const StatusOr<handlers::TensorResponse>& answer) {
@@ -105,7 +86,9 @@ HttpResponse MakeResponse(const Exchange& exchange, const Site& site,
         ASSIGN_OR_RETURN(
             HttpResponse whole,
             InferResponse(shape, *answer, site.services.state->regions));
-        Compress(exchange.request(), whole);
+        // Inference-Header-Content-Length counts the bytes before, as Triton's
+        // does.
+        Compress(exchange.request(), kLeastCompressedInfer, whole);
         return whole;
       });
   return response.ok() ? *std::move(response)
@@ -151,7 +134,7 @@ Status InferTask(const Site& site, const std::shared_ptr<Exchange>& exchange,
           const handlers::TaskResponse& response) {
         HttpResponse answer =
             TaskInferResponse(name, version, *shape, response);
-        Compress(exchange->request(), answer);
+        Compress(exchange->request(), kLeastCompressedInfer, answer);
         return answer;
       });
 }
