@@ -1,6 +1,7 @@
 #include "models/graph/compiled_graph.h"
 
 #include <utility>
+#include <vector>
 
 #include "models/cpu/isa.h"
 #include "models/graph/dim_names.h"
@@ -31,13 +32,38 @@ int64_t ExpectedBytes(const Graph& graph, const CompileOptions& options) {
   return bytes < kFew ? 0 : bytes;
 }
 
-// What a device may have to keep; of integers it keeps few.
-int64_t FloatBytes(const Graph& graph) {
-  int64_t bytes = 0;
-  for (const Value& value : graph.values) {
-    if (value.constant != nullptr && value.constant->dtype() == DType::kF32) {
-      bytes += value.constant->num_bytes();
+// What a device has to keep at least: constants of floats, and a byte for each
+// value that a quantised layer multiplies (int4, too, has a byte there). Others
+// of integers are few.
+int64_t WeightBytes(const Graph& graph) {
+  std::vector<bool> dequantized(graph.values.size());
+  for (const Node& node : graph.nodes) {
+    if (!node.Is("DequantizeLinear")) continue;
+    for (const ValueId id : node.outputs) {
+      dequantized[static_cast<size_t>(id)] = true;
     }
+  }
+  // Whether something but a quantised layer reads the value.
+  std::vector<bool> as_floats(graph.values.size());
+  for (const Node& node : graph.nodes) {
+    const bool is_quantised = !node.inputs.empty() &&
+                              node.inputs[0] != kNoValue &&
+                              dequantized[static_cast<size_t>(node.inputs[0])];
+    for (size_t i = 0; i < node.inputs.size(); ++i) {
+      const ValueId id = node.inputs[i];
+      if (id == kNoValue || (i == 1 && is_quantised)) continue;
+      as_floats[static_cast<size_t>(id)] = true;
+    }
+  }
+  int64_t bytes = 0;
+  for (size_t i = 0; i < graph.values.size(); ++i) {
+    const Value& value = graph.values[i];
+    if (value.constant == nullptr || value.constant->dtype() != DType::kF32) {
+      continue;
+    }
+    const bool in_bytes = value.integers != nullptr && !as_floats[i];
+    bytes +=
+        in_bytes ? value.constant->num_elements() : value.constant->num_bytes();
   }
   return bytes;
 }
@@ -70,7 +96,7 @@ StatusOr<std::shared_ptr<CompiledGraph>> CompiledGraph::Create(
   SeparateDims(folded);
   FoldBatchNorms(folded);
   if (options.device != nullptr) {
-    RETURN_IF_ERROR(options.device->CheckFits(FloatBytes(folded)));
+    RETURN_IF_ERROR(options.device->CheckFits(WeightBytes(folded)));
   }
   if (options.precision == Precision::kBf16) {
     RETURN_IF_ERROR(RoundLayers(folded, options.f32_layers));

@@ -130,6 +130,29 @@ TEST_F(ByteGraphs, GroupsDepthwiseAndMeans) {
   }
 }
 
+// 64 KiB as bytes, which is what a quantised layer keeps of them on the device;
+// 256 KiB as floats, which is what a layer reads whose input is not quantised.
+TEST_F(ByteGraphs, WeightsAreCountedAsWhatTheDeviceKeeps) {
+  if (!Emulated()) GTEST_SKIP() << "only the emulated GPU is as small as told";
+  const auto status_with = [](int64_t free, bool quantised) {
+    QuantMaker m;
+    ValueId x = m.Input({7, 256});
+    if (quantised) x = m.Rounded(x, 0.03f, 140);
+    m.graph.AddOutput("y", m.Node("MatMul", {x, m.Bytes({256, 256}, 1)}));
+    const int64_t used = (int64_t{1} << 30) - FreeBytes();
+    SetBytes(used + free);
+    const Status made = CreateInstance(m.graph.Copy(), OnDevice()).status();
+    SetBytes(int64_t{1} << 30);
+    return made;
+  };
+  EXPECT_TRUE(status_with(70'000, true).ok());
+  EXPECT_NE(status_with(65'000, true).message().find("weights take 65"),
+            std::string_view::npos);
+  EXPECT_TRUE(status_with(270'000, false).ok());
+  EXPECT_NE(status_with(260'000, false).message().find("weights take 262"),
+            std::string_view::npos);
+}
+
 TEST_F(ByteGraphs, TransposedConvolutions) {
   for (const bool pads : {false, true}) {
     QuantMaker m;
