@@ -11,13 +11,23 @@ Status StreamTimer::Begin() {
 }
 
 Status StreamTimer::Mark() {
-  if (num_marks_ == events_.size()) {
-    ASSIGN_OR_RETURN(CudaEvent event, context_.NewEvent());
-    events_.push_back(std::move(event));
-  }
+  RETURN_IF_ERROR(Reserve(num_marks_));
   RETURN_IF_ERROR(context_.Record(events_[num_marks_]));
   ++num_marks_;
   return OkStatus();
+}
+
+Status StreamTimer::Reserve(size_t marks) {
+  while (events_.size() <= marks) {
+    ASSIGN_OR_RETURN(CudaEvent event, context_.NewEvent());
+    events_.push_back(std::move(event));
+  }
+  return OkStatus();
+}
+
+void StreamTimer::Ran(size_t marks) {
+  CHECK(marks < events_.size(), "marks that ran were reserved");
+  num_marks_ = marks + 1;
 }
 
 StatusOr<std::vector<StreamTimer::Time>> StreamTimer::Times() {

@@ -197,8 +197,29 @@ TEST_F(CudaGraph, AnOperatorWithoutAKernelRunsOnTheCpu) {
 
   Trace trace;
   ASSERT_TRUE(context->Run(inputs, {.trace = &trace}).ok());
-  EXPECT_EQ(trace.steps.size(), 7u);
+  ASSERT_EQ(trace.steps.size(), 7u);
   EXPECT_GT(trace.steps[1].macs, 0);
+  // The device's steps by its events, the CumSum by the host's clock: one
+  // behind the other.
+  int64_t at_ns = 0;
+  for (const StepSpan& span : trace.spans.at(0)) {
+    EXPECT_GE(span.begin_ns, at_ns);
+    EXPECT_GT(span.end_ns, span.begin_ns);
+    at_ns = span.end_ns;
+  }
+  EXPECT_LE(at_ns, trace.run_ns);
+  if (!Emulated()) return;
+  void* module = dlopen(EMULATED_MODULE, RTLD_NOW | RTLD_LOCAL);
+  ASSERT_NE(module, nullptr);
+  const auto fail_events = reinterpret_cast<void (*)(bool)>(
+      dlsym(module, "millrace_emulated_fail_events"));
+  fail_events(true);
+  EXPECT_EQ(context->Run(inputs, {.trace = &trace}).status().message(),
+            "cuda:0 failed: an emulated fault");
+  EXPECT_TRUE(context->Run(inputs).ok()) << "nothing is timed";
+  fail_events(false);
+  EXPECT_TRUE(context->Run(inputs, {.trace = &trace}).ok());
+  dlclose(module);
 }
 
 // Three values that scale rows, not columns, are left to the CPU.

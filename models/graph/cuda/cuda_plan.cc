@@ -1,15 +1,86 @@
 #include "models/graph/cuda/cuda_plan.h"
 
+#include <algorithm>
 #include <atomic>
 #include <chrono>
 #include <cstring>
+#include <optional>
 #include <utility>
+#include <vector>
 
 #include "config/base/out_of_memory.h"
 #include "config/base/size_text.h"
+#include "models/gpu/stream_timer.h"
 
 namespace millrace::models::graph {
 namespace {
+
+// When the actions of a run took place. Those of the device are asked for one
+// behind the other, with CUDA events around each: their times are the device's,
+// without those of launching and waiting. The cores wait for the device before
+// an action of theirs, so that no two actions overlap.
+class ActionTimer {
+ public:
+  explicit ActionTimer(CudaContext& context)
+      : context_(context), timer_(context) {}
+
+  Status Begin(size_t num_actions) {
+    RETURN_IF_ERROR(timer_.Reserve(2 * num_actions));
+    RETURN_IF_ERROR(context_.Wait());
+    begun_ = Clock::now();
+    return timer_.Begin();
+  }
+  Status BeginAction(bool on_cpu) {
+    on_cpu_ = on_cpu;
+    if (!on_cpu) return timer_.Mark();
+    RETURN_IF_ERROR(context_.Wait());
+    begin_ns_ = Ns(Clock::now());
+    return OkStatus();
+  }
+  Status EndAction(size_t action, Trace& trace) {
+    if (on_cpu_) {
+      trace.spans[0][action] = {begin_ns_, Ns(Clock::now())};
+      return OkStatus();
+    }
+    on_device_.push_back(action);
+    return timer_.Mark();
+  }
+  Status End(Trace& trace) {
+    RETURN_IF_ERROR(context_.Wait());
+    trace.run_ns = Ns(Clock::now());
+    ASSIGN_OR_RETURN(const auto times, timer_.Times());
+    size_t next = 0;  // of on_device_
+    int64_t late_ns = 0;
+    int64_t at_ns = 0;  // the end of the action before
+    for (size_t i = 0; i < trace.spans[0].size(); ++i) {
+      StepSpan& span = trace.spans[0][i];
+      if (next < on_device_.size() && on_device_[next] == i) {
+        // Behind the mark of Begin. The device's times are some microseconds
+        // too early, which the end of an action on the cores shows.
+        const int64_t begin_ns = Ns(times[2 * next + 1]);
+        late_ns = std::max(late_ns, at_ns - begin_ns);
+        span = {begin_ns + late_ns, Ns(times[2 * next + 2]) + late_ns};
+        ++next;
+      }
+      at_ns = span.end_ns;
+    }
+    return OkStatus();
+  }
+
+ private:
+  using Clock = std::chrono::steady_clock;
+  int64_t Ns(Clock::time_point time) const {
+    return std::chrono::duration_cast<std::chrono::nanoseconds>(time - begun_)
+        .count();
+  }
+
+  CudaContext& context_;
+  StreamTimer timer_;
+  Clock::time_point begun_;
+  bool on_cpu_ = false;
+  int64_t begin_ns_ = 0;
+  std::vector<size_t> on_device_;  // actions, in their order
+};
 
 size_t At(Slot slot) { return static_cast<size_t>(slot); }
 
@@ -202,19 +273,19 @@ Status CudaPlan::RunOnCpu(const Action& action, std::byte* arena,
 Status CudaPlan::RunActions(std::byte* arena, std::byte* device_arena,
                             CudaState& state, ComputePool& pool,
                             const StopCheck& stopped, Trace* trace) const {
-  if (trace != nullptr) BeginTrace(pool, *trace);
   CudaContext& context = state.context();
-  const auto begun = std::chrono::steady_clock::now();
-  const auto elapsed_ns = [&] {
-    return std::chrono::duration_cast<std::chrono::nanoseconds>(
-               std::chrono::steady_clock::now() - begun)
-        .count();
-  };
+  std::optional<ActionTimer> timer;
+  if (trace != nullptr) {
+    BeginTrace(pool, *trace);
+    timer.emplace(context);
+    RETURN_IF_ERROR(timer->Begin(actions_.size()));
+  }
   bool has_to_wait = false;  // something was copied to the host since the last
   for (size_t i = 0; i < actions_.size(); ++i) {
     const Action& action = actions_[i];
     if (stopped) RETURN_IF_ERROR(stopped());
-    const int64_t begin_ns = trace != nullptr ? elapsed_ns() : 0;
+    const bool on_cpu = action.kind == Kind::kOnCpu;
+    if (timer.has_value()) RETURN_IF_ERROR(timer->BeginAction(on_cpu));
     switch (action.kind) {
       case Kind::kToDevice:
         RETURN_IF_ERROR(context.Upload(state.on_device[At(action.slot)],
@@ -235,13 +306,9 @@ Status CudaPlan::RunActions(std::byte* arena, std::byte* device_arena,
         RETURN_IF_ERROR(RunOnCpu(action, arena, state, pool));
         break;
     }
-    if (trace == nullptr) continue;
-    // So that the time of a launch is that of its work.
-    RETURN_IF_ERROR(context.Wait());
-    trace->spans[0][i] = {begin_ns, elapsed_ns()};
+    if (timer.has_value()) RETURN_IF_ERROR(timer->EndAction(i, *trace));
   }
-  if (trace != nullptr) trace->run_ns = elapsed_ns();
-  return OkStatus();
+  return timer.has_value() ? timer->End(*trace) : OkStatus();
 }
 
 StatusOr<std::vector<Tensor>> CudaPlan::TakeOutputs(std::byte* device_arena,
