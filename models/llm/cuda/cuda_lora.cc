@@ -7,12 +7,16 @@
 #include <utility>
 #include <vector>
 
+#include "config/base/size_text.h"
 #include "models/tensor/float16.h"
 
 namespace millrace::models {
 namespace {
 
 constexpr int64_t kLine = 128;  // matrices begin at lines of the cache
+// Of all memory 1/200 is not given to adapters. Keys and values leave at least
+// 1/50 of what is free at the start, so those that are named then have room.
+constexpr int64_t kKeptPart = 200;
 
 int64_t RoundUp(int64_t n, int64_t unit) {
   return (n + unit - 1) / unit * unit;
@@ -127,6 +131,7 @@ StatusOr<std::shared_ptr<const LoraOnDevice>> CudaLoraStore::Put(
              .remedy = "unload another adapter, or lower "
                        "gpu_memory_utilization or kv_cache_memory_bytes"}));
   }
+  RETURN_IF_ERROR(CheckFits(layout.bytes(), name));
   ASSIGN_OR_RETURN(
       CudaBuffer memory,
       context_->Allocate(layout.bytes(), "the LoRA adapter '" + name + "'"));
@@ -134,13 +139,34 @@ StatusOr<std::shared_ptr<const LoraOnDevice>> CudaLoraStore::Put(
   RETURN_IF_ERROR(
       context_->Upload(memory.data(), bytes.data(), layout.bytes()));
   RETURN_IF_ERROR(context_->Wait());
+  held_bytes_ += layout.bytes();
   return std::make_shared<const CudaLora>(shared_from_this(), std::move(memory),
                                           layout.bytes(), rank);
 }
 
-void CudaLoraStore::Release(CudaBuffer memory) {
+Status CudaLoraStore::CheckFits(int64_t num_bytes,
+                                const std::string& name) const {
+  // What is free now, which a device tells when it is opened.
+  ASSIGN_OR_RETURN(const std::shared_ptr<CudaContext> now,
+                   CudaContext::Open(module_, ordinal_, {}));
+  const cuda::Device& device = now->device();
+  const int64_t kept = device.total_bytes / kKeptPart;
+  const int64_t room = std::max<int64_t>(device.free_bytes - kept, 0);
+  if (num_bytes <= room) return OkStatus();
+  return ResourceExhausted(
+      "the LoRA adapter '" + name + "' takes " + SizeText(num_bytes) +
+      " of cuda:" + std::to_string(ordinal_) + ", which has " + SizeText(room) +
+      " left for adapters: " + SizeText(device.free_bytes) + " are free, " +
+      SizeText(kept) + " of them stay so, and adapters hold " +
+      SizeText(held_bytes_) +
+      "; unload another adapter, or lower gpu_memory_utilization or "
+      "kv_cache_memory_bytes");
+}
+
+void CudaLoraStore::Release(CudaBuffer memory, int64_t num_bytes) {
   // The context is used by one thread at a time.
   MutexLock lock(mu_);
+  held_bytes_ -= num_bytes;
   const CudaBuffer released = std::move(memory);
 }
 

@@ -16,8 +16,9 @@
 namespace millrace::models {
 
 // Adapters are loaded while steps run, so it has a stream of its own, which is
-// opened with the first one. Their memory is what the device has left.
-// Thread-safe.
+// opened with the first one. Their memory is what the device has left, but for
+// a part that is kept for what else is allocated while it serves (CUDA graphs,
+// libraries, the driver). Thread-safe.
 class CudaLoraStore final : public LoraStore,
                             public std::enable_shared_from_this<CudaLoraStore> {
  public:
@@ -27,14 +28,18 @@ class CudaLoraStore final : public LoraStore,
 
   StatusOr<std::shared_ptr<const LoraOnDevice>> Put(
       const LoraFloatLayers& layers, const std::string& name) override;
-  void Release(CudaBuffer memory);
+  void Release(CudaBuffer memory, int64_t num_bytes);
 
  private:
+  Status CheckFits(int64_t num_bytes, const std::string& name) const
+      REQUIRES(mu_);
+
   const cuda::Module* const module_;
   const int32_t ordinal_;
   const bool f32_;
   Mutex mu_;
   std::shared_ptr<CudaContext> context_ GUARDED_BY(mu_);
+  int64_t held_bytes_ GUARDED_BY(mu_) = 0;  // by all adapters
 };
 
 class CudaLora final : public LoraOnDevice {
@@ -45,7 +50,7 @@ class CudaLora final : public LoraOnDevice {
         memory_(std::move(memory)),
         num_bytes_(num_bytes),
         rank_(rank) {}
-  ~CudaLora() override { store_->Release(std::move(memory_)); }
+  ~CudaLora() override { store_->Release(std::move(memory_), num_bytes_); }
 
   // Of matrix `target` of layer `layer`: [layer * kNumLoraTargets + target], on
   // the device.
