@@ -21,7 +21,7 @@ __global__ void AttentionKernel(GraphAttentionArgs args) {
   const auto place = [&](const HeadsAt& at, int64_t own_head, int64_t token) {
     return item * at.item + token * at.token + own_head * at.size;
   };
-  const float* q = args.q + place(args.q_at, head, query);
+  const ValuesIn q = args.q + place(args.q_at, head, query);
   const float* mask = args.mask;
   if (mask != nullptr) {
     mask += item % args.mask_items * args.mask_strides[0] +
@@ -31,18 +31,20 @@ __global__ void AttentionKernel(GraphAttentionArgs args) {
   float out[kLaneValues];
   for (int i = 0; i < kLaneValues; ++i) {
     const int at = lane + 32 * i;
-    scaled[i] = at < args.q_at.size ? q[at] * args.scale : 0.0f;
+    scaled[i] = at < args.q_at.size ? LoadValue(q, at) * args.scale : 0.0f;
     out[i] = 0;
   }
   float most = -INFINITY;
   float sum = 0;
   const int64_t keys = args.causal ? Min64(args.keys, query + 1) : args.keys;
   for (int64_t key = 0; key < keys; ++key) {
-    const float* k = args.k + place(args.k_at, key_head, key);
+    const ValuesIn k = args.k + place(args.k_at, key_head, key);
     float score = 0;
     for (int i = 0; i < kLaneValues; ++i) {
       const int at = lane + 32 * i;
-      if (at < args.q_at.size) score = fmaf(scaled[i], k[at], score);
+      if (at < args.q_at.size) {
+        score = fmaf(scaled[i], LoadValue(k, at), score);
+      }
     }
     score = WarpSum(score);
     if (mask != nullptr) score += mask[key * args.mask_strides[3]];
@@ -52,18 +54,20 @@ __global__ void AttentionKernel(GraphAttentionArgs args) {
     const float keep = before == -INFINITY ? 0.0f : expf(before - most);
     const float weight = expf(score - most);
     sum = fmaf(sum, keep, weight);
-    const float* v = args.v + place(args.v_at, key_head, key);
+    const ValuesIn v = args.v + place(args.v_at, key_head, key);
     for (int i = 0; i < kLaneValues; ++i) {
       const int at = lane + 32 * i;
-      if (at < args.v_at.size) out[i] = fmaf(weight, v[at], out[i] * keep);
+      if (at < args.v_at.size) {
+        out[i] = fmaf(weight, LoadValue(v, at), out[i] * keep);
+      }
     }
   }
   const bool hidden = most == -INFINITY && sum == 0;
-  float* to = args.out + place(args.out_at, head, query);
+  const ValuesOut to = args.out + place(args.out_at, head, query);
   for (int i = 0; i < kLaneValues; ++i) {
     const int at = lane + 32 * i;
     if (at >= args.v_at.size) continue;
-    to[at] = hidden && args.zero_if_hidden ? 0.0f : out[i] / sum;
+    StoreValue(to, at, hidden && args.zero_if_hidden ? 0.0f : out[i] / sum);
   }
 }
 

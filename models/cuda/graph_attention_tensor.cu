@@ -37,7 +37,7 @@ struct AttentionShared {
 
 // Rows of tokens [first, count) of a head; what is not there is 0.
 template <class T, int kRows>
-__device__ __forceinline__ void CopyTokens(const float* from,
+__device__ __forceinline__ void CopyTokens(const ValuesIn& from,
                                            const HeadsAt& place, int64_t first,
                                            int64_t count, bool wide,
                                            uint4 (&to)[kRows][T::kPitch]) {
@@ -47,15 +47,27 @@ __device__ __forceinline__ void CopyTokens(const float* from,
     const int row = i / T::kUnits;
     const int unit = i % T::kUnits;
     const int begin = unit * T::kPer;
-    const float* at = from + (first + row) * place.token + begin;
+    const int64_t at = (first + row) * place.token + begin;
     const bool there = first + row < count;
+    const bool whole = wide && begin + T::kPer <= place.size;
+    if (whole && AreFactors(T::kPrecision, from.format)) {
+      uint4 factors = {0, 0, 0, 0};
+      if (there) {
+        factors = *reinterpret_cast<const uint4*>(
+            static_cast<const uint16_t*>(from.data) + at);
+      }
+      to[row][unit] = factors;
+      continue;
+    }
     float values[T::kPer];
-    if (wide && begin + T::kPer <= place.size) {
-      LoadValues<T::kPer>(there ? at : nullptr, values);
+    if (whole) {
+      LoadValues<T::kPer>(
+          there ? static_cast<const float*>(from.data) + at : nullptr, values);
     } else {
       MILLRACE_UNROLL
       for (int j = 0; j < T::kPer; ++j) {
-        values[j] = there && begin + j < place.size ? at[j] : 0.0f;
+        values[j] =
+            there && begin + j < place.size ? LoadValue(from, at + j) : 0.0f;
       }
     }
     to[row][unit] = ToUnit<T::kPrecision>(values);
@@ -178,11 +190,11 @@ __global__ void __launch_bounds__(kAttentionThreads)
   const int64_t head = blockIdx.x / tiles % args.heads;
   const int64_t item = blockIdx.x / tiles / args.heads;
   const int64_t key_head = head * args.key_heads / args.heads;
-  const auto from = [&](const float* x, const HeadsAt& at, int64_t own) {
-    return x + item * at.item + own * at.size;
+  const auto from = [&](const ValuesIn& x, const HeadsAt& at, int64_t own) {
+    return x + (item * at.item + own * at.size);
   };
-  const float* keys = from(args.k, args.k_at, key_head);
-  const float* values = from(args.v, args.v_at, key_head);
+  const ValuesIn keys = from(args.k, args.k_at, key_head);
+  const ValuesIn values = from(args.v, args.v_at, key_head);
   const float* mask = args.mask;
   if (mask != nullptr) {
     mask += item % args.mask_items * args.mask_strides[0] +
@@ -239,17 +251,19 @@ __global__ void __launch_bounds__(kAttentionThreads)
   for (int r = 0; r < 2; ++r) {
     if (query + 8 * r >= args.queries) continue;
     const bool hidden = most[r] == -INFINITY && sums[2 * r] == 0;
-    float* to = args.out + item * args.out_at.item +
-                (query + 8 * r) * args.out_at.token + head * args.out_at.size;
+    const int64_t to = item * args.out_at.item +
+                       (query + 8 * r) * args.out_at.token +
+                       head * args.out_at.size;
     MILLRACE_UNROLL
     for (int d = 0; d < T::kDim / 8; ++d) {
       MILLRACE_UNROLL
       for (int i = 0; i < 2; ++i) {
         const int at = 8 * d + lane % 4 * 2 + i;
         if (at >= args.v_at.size) continue;
-        to[at] = hidden && args.zero_if_hidden
-                     ? 0.0f
-                     : out[d][2 * r + i] / sums[2 * r];
+        StoreValue(args.out, to + at,
+                   hidden && args.zero_if_hidden
+                       ? 0.0f
+                       : out[d][2 * r + i] / sums[2 * r]);
       }
     }
   }
@@ -274,18 +288,22 @@ int AttendDense(Stream stream, const GraphAttentionArgs& args) {
                      : LaunchAttention<kPrecision, 128>(stream, args);
 }
 
-// Whether tokens of all heads lie at 16-byte addresses.
-bool IsWide(const float* x, const HeadsAt& at) {
-  return IsAligned(x) && at.item % 4 == 0 && at.token % 4 == 0 &&
-         at.size % 4 == 0;
+// Whether tokens of all heads lie at 16-byte addresses, as f32 or as factors.
+bool IsWide(GraphPrecision precision, const ValuesIn& x, const HeadsAt& at) {
+  const bool are_factors = AreFactors(precision, x.format);
+  const int64_t at_once = are_factors ? 8 : 4;
+  return (are_factors || x.format == GraphFormat::kF32) && IsAligned(x.data) &&
+         at.item % at_once == 0 && at.token % at_once == 0 &&
+         at.size % at_once == 0;
 }
 
 }  // namespace
 
 int GraphAttentionOnTensors(Stream stream, const GraphAttentionArgs& args) {
   GraphAttentionArgs with = args;
-  with.wide = IsWide(args.q, args.q_at) && IsWide(args.k, args.k_at) &&
-              IsWide(args.v, args.v_at);
+  with.wide = IsWide(args.precision, args.q, args.q_at) &&
+              IsWide(args.precision, args.k, args.k_at) &&
+              IsWide(args.precision, args.v, args.v_at);
   switch (args.precision) {
     case GraphPrecision::kF32:
       break;

@@ -34,6 +34,7 @@ __device__ float Weight(const GraphConvArgs& args, int64_t group, int64_t tap,
   return args.w[at];
 }
 
+template <GraphFormat kFormat>
 __global__ void __launch_bounds__(kGraphThreads)
     ConvTileKernel(GraphConvArgs args) {
   const int64_t channels = args.channels / args.groups;
@@ -47,9 +48,11 @@ __global__ void __launch_bounds__(kGraphThreads)
         [&](int64_t row, int64_t input) {
           const int64_t pixel =
               Read(args, PixelAt(args.window, row), input / channels);
-          return pixel < 0 ? 0.0f
-                           : args.x[pixel * args.channels + group * channels +
-                                    input % channels];
+          return pixel < 0
+                     ? 0.0f
+                     : LoadAs<kFormat>(args.x.data, pixel * args.channels +
+                                                        group * channels +
+                                                        input % channels);
         },
         [&](int64_t input, int64_t output) {
           return Weight(args, group, input / channels, input % channels,
@@ -58,11 +61,12 @@ __global__ void __launch_bounds__(kGraphThreads)
         [&](int64_t row, int64_t output, float sum) {
           const int64_t own = group * outputs + output;
           const int64_t at = row * args.outputs + own;
-          args.y[at] = Finish(args.epilogue, sum, own, at);
+          StoreValue(args.y, at, Finish(args.epilogue, sum, own, at));
         });
   }
 }
 
+template <GraphFormat kFormat>
 __global__ void ConvDirectKernel(GraphConvArgs args) {
   const int64_t at = ThreadNumber();
   if (at >= PixelsOut(args) * args.outputs) return;
@@ -77,11 +81,13 @@ __global__ void ConvDirectKernel(GraphConvArgs args) {
     const int64_t read = Read(args, pixel, tap);
     for (int64_t c = 0; c < channels; ++c) {
       const float x =
-          read < 0 ? 0.0f : args.x[read * args.channels + group * channels + c];
+          read < 0 ? 0.0f
+                   : LoadAs<kFormat>(args.x.data, read * args.channels +
+                                                      group * channels + c);
       sum = fmaf(x, Weight(args, group, tap, c, own % outputs), sum);
     }
   }
-  args.y[at] = Finish(args.epilogue, sum, own, at);
+  StoreValue(args.y, at, Finish(args.epilogue, sum, own, at));
 }
 
 }  // namespace
@@ -94,13 +100,15 @@ int GraphConv(Stream stream, const GraphConvArgs& args) {
     return GraphConvOnTensors(stream, args);
   }
   constexpr int kFewOutputs = 8;
-  if (args.groups > 1 && args.outputs / args.groups < kFewOutputs) {
-    return Launch(ConvDirectKernel, ByThread(pixels * args.outputs),
-                  kGraphThreads, 0, stream, args);
-  }
-  return Launch(ConvTileKernel,
-                ByTile(pixels, args.outputs / args.groups, args.groups),
-                kGraphThreads, kTileBytes, stream, args);
+  return WithFormat(args.x.format, [&]<GraphFormat kFormat>() {
+    if (args.groups > 1 && args.outputs / args.groups < kFewOutputs) {
+      return Launch(ConvDirectKernel<kFormat>, ByThread(pixels * args.outputs),
+                    kGraphThreads, 0, stream, args);
+    }
+    return Launch(ConvTileKernel<kFormat>,
+                  ByTile(pixels, args.outputs / args.groups, args.groups),
+                  kGraphThreads, kTileBytes, stream, args);
+  });
 }
 
 }  // namespace millrace::cuda

@@ -8,8 +8,9 @@
 namespace millrace::cuda {
 namespace {
 
-// Rows of pixels whose channels are whole units at 16-byte addresses.
-template <GraphPrecision kPrecision, int kRows, int kThreads>
+// Rows of pixels whose channels are whole units at 16-byte addresses: f32, or
+// factors, which are copied to shared memory as they lie.
+template <GraphPrecision kPrecision, int kRows, int kThreads, bool kAreFactors>
 class PixelRows {
  public:
   __device__ PixelRows(const GraphConvArgs& args, int64_t first)
@@ -23,26 +24,36 @@ class PixelRows {
                   static_cast<int>(threadIdx.x) % kSlabUnits * kValues);
   }
   // Slabs are fetched in order.
-  __device__ __forceinline__ void Fetch(int, uint4*) {
+  __device__ __forceinline__ void Fetch(int, uint4* to) {
+    const int own = static_cast<int>(threadIdx.x) % kSlabUnits;
     const bool there = walk_.IsThere(args_.window);
     MILLRACE_UNROLL
     for (int i = 0; i < kMine; ++i) {
       const int read =
           there ? ReadAt(args_.window, args_.transposed, pixels_[i], walk_.tap)
                 : -1;
-      LoadValues<kValues>(
-          read < 0 ? nullptr
-                   : args_.x + (pixels_[i].image + read) * args_.channels +
-                         walk_.channel,
-          values_[i]);
+      const int64_t at =
+          (pixels_[i].image + read) * args_.channels + walk_.channel;
+      if constexpr (kAreFactors) {
+        CopyAsync<16>(
+            to + UnitPlace(Row(i), own),
+            static_cast<const uint16_t*>(args_.x.data) + (read < 0 ? 0 : at),
+            read >= 0);
+      } else {
+        LoadValues<kValues>(
+            read < 0 ? nullptr : static_cast<const float*>(args_.x.data) + at,
+            values_[i]);
+      }
     }
     walk_.Advance(args_.window, args_.channels, kSlabUnits * kValues);
   }
   __device__ __forceinline__ void Store(uint4* to) const {
-    const int own = static_cast<int>(threadIdx.x) % kSlabUnits;
-    MILLRACE_UNROLL
-    for (int i = 0; i < kMine; ++i) {
-      to[UnitPlace(Row(i), own)] = ToUnit<kPrecision>(values_[i]);
+    if constexpr (!kAreFactors) {
+      const int own = static_cast<int>(threadIdx.x) % kSlabUnits;
+      MILLRACE_UNROLL
+      for (int i = 0; i < kMine; ++i) {
+        to[UnitPlace(Row(i), own)] = ToUnit<kPrecision>(values_[i]);
+      }
     }
   }
 
@@ -56,7 +67,7 @@ class PixelRows {
   const GraphConvArgs& args_;
   TapWalk walk_;
   Pixel pixels_[kMine];
-  float values_[kMine][kValues];
+  float values_[kAreFactors ? 1 : kMine][kValues];
 };
 
 // Any number of channels, value by value.
@@ -83,8 +94,8 @@ class PixelValues {
         values_[i][j] =
             read < 0
                 ? 0.0f
-                : args_
-                      .x[(pixel_.image + read) * args_.channels + walk.channel];
+                : LoadValue(args_.x, (pixel_.image + read) * args_.channels +
+                                         walk.channel);
         walk.Advance(args_.window, args_.channels, 1);
       }
       walk.Advance(args_.window, args_.channels, (Place::kStep - 1) * kValues);
@@ -138,8 +149,10 @@ int Convolve(Stream stream, const GraphConvArgs& args) {
   const int64_t pixels = args.batch * w.out[0] * w.out[1] * w.out[2];
   GraphConvArgs with = args;
   with.wide = IsWide(args.epilogue, args.y, args.outputs, args.outputs);
-  const bool in_units =
-      args.channels % kPerUnit<kPrecision> == 0 && IsAligned(args.x);
+  const bool are_factors = AreFactors(kPrecision, args.x.format);
+  const bool in_units = args.channels % kPerUnit<kPrecision> == 0 &&
+                        IsAligned(args.x.data) &&
+                        (are_factors || args.x.format == GraphFormat::kF32);
   if (with.tile == GraphTile::kChosen) {
     with.tile = TensorTileFor(pixels, args.outputs, 1);
   }
@@ -148,12 +161,18 @@ int Convolve(Stream stream, const GraphConvArgs& args) {
       return Launch(kernel, ByTensorTile<T>(pixels, args.outputs, 1),
                     T::kThreads, T::kBytes, stream, with);
     };
-    return in_units ? launch(ConvTensorKernel<
-                             kPrecision, T,
-                             PixelRows<kPrecision, T::kRows, T::kThreads>>)
-                    : launch(ConvTensorKernel<
-                             kPrecision, T,
-                             PixelValues<kPrecision, T::kRows, T::kThreads>>);
+    if (!in_units) {
+      using Rows = PixelValues<kPrecision, T::kRows, T::kThreads>;
+      return launch(ConvTensorKernel<kPrecision, T, Rows>);
+    }
+    if constexpr (kPrecision != GraphPrecision::kTf32) {
+      if (are_factors) {
+        using Rows = PixelRows<kPrecision, T::kRows, T::kThreads, true>;
+        return launch(ConvTensorKernel<kPrecision, T, Rows>);
+      }
+    }
+    using Rows = PixelRows<kPrecision, T::kRows, T::kThreads, false>;
+    return launch(ConvTensorKernel<kPrecision, T, Rows>);
   });
 }
 

@@ -12,6 +12,11 @@ namespace millrace::cuda {
 // of tf32. One `mma` takes two units of each row and of each output.
 template <GraphPrecision kPrecision>
 inline constexpr int kPerUnit = kPrecision == GraphPrecision::kTf32 ? 4 : 8;
+// Whether values lie in memory as factors of this precision do.
+constexpr bool AreFactors(GraphPrecision precision, GraphFormat format) {
+  return (precision == GraphPrecision::kF16 && format == GraphFormat::kF16) ||
+         (precision == GraphPrecision::kBf16 && format == GraphFormat::kBf16);
+}
 
 // To the nearest value with 10 bits behind the point, of two the greater one.
 __device__ __forceinline__ uint32_t ToTf32(float value) {

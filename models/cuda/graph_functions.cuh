@@ -5,6 +5,7 @@
 
 #include "models/cuda/device_code.cuh"
 #include "models/cuda/graph_kernels.h"
+#include "models/cuda/graph_values.cuh"
 
 namespace millrace::cuda {
 
@@ -97,10 +98,10 @@ __device__ inline float Apply(Function f, float a, float b, float x) {
 __device__ inline float Finish(const GraphEpilogue& e, float sum,
                                int64_t output, int64_t at) {
   if (e.bias != nullptr) sum += e.bias[output];
-  if (e.residual != nullptr && e.residual_first) sum += e.residual[at];
+  if (e.residual.any() && e.residual_first) sum += LoadValue(e.residual, at);
   sum = Apply(e.f, e.a, e.b, sum);
-  if (e.gate != nullptr) sum *= e.gate[at];
-  if (e.residual != nullptr && !e.residual_first) sum += e.residual[at];
+  if (e.gate.any()) sum *= LoadValue(e.gate, at);
+  if (e.residual.any() && !e.residual_first) sum += LoadValue(e.residual, at);
   return sum;
 }
 

@@ -18,7 +18,8 @@ __global__ void GatherSlicesKernel(GatherSlicesArgs args) {
   int64_t index = IndexAt(args.indices, args.wide, slice % args.count);
   if (index < 0) index += args.size;
   if (index < 0 || index >= args.size) index = 0;
-  args.y[at] = args.x[(outer * args.size + index) * args.run + at % args.run];
+  const int64_t from = (outer * args.size + index) * args.run + at % args.run;
+  StoreValue(args.y, at, LoadValue(args.x, from));
 }
 
 // One block; each thread finds its first, then they compare.

@@ -1,6 +1,7 @@
-// What the kernels of graphs take: f32 values, dense in row-major order where
-// nothing else is said, images channels last. All pointers are the device's,
-// strides count values. Each launch is asynchronous on `stream`.
+// What the kernels of graphs take: values, dense in row-major order where
+// nothing else is said, images channels last. ValuesIn and ValuesOut are f32,
+// f16 or bf16, all arithmetic is f32. All pointers are the device's, strides
+// count values. Each launch is asynchronous on `stream`.
 //
 // No kernel adds by atomics, and the order of a sum follows from the sizes of
 // one row, image or window, never from how many there are: a row's bits are the
@@ -10,6 +11,7 @@
 #include <cstddef>
 #include <cstdint>
 
+#include "models/cuda/graph_values.h"
 #include "models/cuda/kernels.h"
 
 namespace millrace::cuda {
@@ -71,7 +73,7 @@ struct PointwiseInstruction {
 };
 
 // y[i] = program of element i of each operand, which lies at strides of its
-// own: 0 where it repeats. Operands and the result are f32, or bytes that stand
+// own: 0 where it repeats. Operands and the result may also be bytes that stand
 // for (q - zero) * scale.
 struct PointwiseArgs {
   int32_t rank;
@@ -80,12 +82,12 @@ struct PointwiseArgs {
   int64_t count;
   int64_t sizes[kMostAxes];
   int64_t strides[kMostOperands][kMostAxes];
-  const void* x[kMostOperands];
-  float scales[kMostOperands];  // 0: f32
+  ValuesIn x[kMostOperands];
+  float scales[kMostOperands];  // of bytes
   int32_t zeros[kMostOperands];
   PointwiseInstruction program[kMostInstructions];
-  void* y;
-  float y_scale;  // multiplies a result in bytes; 0: f32
+  ValuesOut y;
+  float y_scale;  // multiplies a result in bytes
   int32_t y_zero;
 };
 
@@ -106,9 +108,9 @@ struct PackedWeights {
 // What becomes of the sum of each output: bias, residual if it is first, the
 // function, gate, residual if it is not. Residual and gate lie as the result.
 struct GraphEpilogue {
-  const float* bias;      // of each output; null: none
-  const float* residual;  // likewise
-  const float* gate;      // multiplies
+  const float* bias;  // of each output; null: none
+  ValuesIn residual;  // likewise
+  ValuesIn gate;      // multiplies
   Function f;
   float a;
   float b;
@@ -120,9 +122,9 @@ struct GraphEpilogue {
 struct ProductArgs {
   GraphPrecision precision;
   PackedWeights packed_b;
-  const float* a;
-  const float* b;
-  float* y;
+  ValuesIn a;
+  ValuesIn b;
+  ValuesOut y;
   int64_t m;
   int64_t n;
   int64_t k;
@@ -137,7 +139,7 @@ struct ProductArgs {
   int64_t y_strides[kMostAxes];
   GraphEpilogue epilogue;
   GraphTile tile;  // kChosen, but for tests
-  bool wide;       // set by the launch: y, residual and gate by 16 bytes
+  bool wide;       // set by the launch: y, residual and gate by four values
 };
 
 // A window over depth, height and width; those that an image has not are 1.
@@ -164,12 +166,12 @@ struct GraphConvArgs {
   int32_t outputs;
   int32_t groups;
   bool transposed;
-  const float* x;
+  ValuesIn x;
   const float* w;
-  float* y;
+  ValuesOut y;
   GraphEpilogue epilogue;
   GraphTile tile;  // kChosen, but for tests
-  bool wide;       // set by the launch: y, residual and gate by 16 bytes
+  bool wide;       // set by the launch: y, residual and gate by four values
 };
 
 enum class PoolOf : int32_t { kMax, kMean, kMeanPadded };
@@ -178,16 +180,16 @@ struct GraphPoolArgs {
   int64_t batch;
   int32_t channels;
   PoolOf kind;
-  const float* x;
-  float* y;
+  ValuesIn x;
+  ValuesOut y;
 };
 
 // Softmax, or its logarithm, along the middle axis of [outer][size][inner].
 struct SoftmaxArgs {
   int64_t outer, size, inner;
   bool logarithm;
-  const float* x;
-  float* y;
+  ValuesIn x;
+  ValuesOut y;
 };
 
 // Each group of channels of each item is normalised by itself:
@@ -198,8 +200,8 @@ struct NormalizeArgs {
   const float* weight;  // of each channel; null: 1
   const float* bias;    // null: 0
   float eps;
-  const float* x;
-  float* y;
+  ValuesIn x;
+  ValuesOut y;
 };
 
 enum class ReduceOf : int32_t { kSum, kMean, kMax, kMin, kSumSquare, kL2 };
@@ -207,8 +209,8 @@ enum class ReduceOf : int32_t { kSum, kMean, kMax, kMin, kSumSquare, kL2 };
 struct ReduceArgs {
   int64_t outer, size, inner;
   ReduceOf kind;
-  const float* x;
-  float* y;
+  ValuesIn x;
+  ValuesOut y;
 };
 
 // Where tokens of heads of values lie: token t of head h of item b at
@@ -226,11 +228,11 @@ inline constexpr int64_t kMostTensorHeadSize = 128;  // on tensor cores
 // heads of more than kMostTensorHeadSize values are computed in f32.
 struct GraphAttentionArgs {
   GraphPrecision precision;
-  const float* q;
-  const float* k;
-  const float* v;
+  ValuesIn q;
+  ValuesIn k;
+  ValuesIn v;
   const float* mask;  // null: none
-  float* out;
+  ValuesOut out;
   HeadsAt q_at, k_at, v_at, out_at;
   int64_t items, heads, key_heads, queries, keys;
   int64_t mask_items;       // a mask's items repeat
@@ -247,8 +249,8 @@ struct GatherSlicesArgs {
   int64_t outer, size, run, count;
   const void* indices;
   bool wide;  // INT64, else INT32
-  const float* x;
-  float* y;
+  ValuesIn x;
+  ValuesOut y;
 };
 // found[0] = the first place whose index is out of range, or -1; found[1] = it.
 struct CheckIndicesArgs {
@@ -259,17 +261,16 @@ struct CheckIndicesArgs {
   int64_t* found;  // [2]
 };
 
-// to[i * to_strides] = from[i * from_strides] for each index i. Values are f32,
-// or bytes, and so are strides.
+// to[i * to_strides] = from[i * from_strides] for each index i, in another
+// format if that of `to` is another one; bytes are copied to bytes.
 struct CopyStridedArgs {
-  bool bytes;
   int32_t rank;
   int64_t count;
   int64_t sizes[kMostAxes];
   int64_t from_strides[kMostAxes];
   int64_t to_strides[kMostAxes];
-  const void* from;
-  void* to;
+  ValuesIn from;
+  ValuesOut to;
 };
 
 enum class CastFrom : int32_t { kI64, kI32, kU8, kBool };

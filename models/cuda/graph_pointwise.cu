@@ -1,37 +1,56 @@
-// Elementwise work of graphs, a thread an element: fused programs, copies
-// between strides, casts.
+// Elementwise work of graphs: fused programs, copies between strides, casts. A
+// thread has one element, or four neighbours of a program.
 #include "models/cuda/graph_byte_end.cuh"
 
 namespace millrace::cuda {
 namespace {
 
-__device__ float Combine(const PointwiseInstruction& op, float x, float y) {
+// One instruction for kSome values each.
+template <int kSome>
+__device__ __forceinline__ void Combine(const PointwiseInstruction& op,
+                                        const float* x, const float* y,
+                                        float* to) {
+  const auto each = [&](auto of) {
+    MILLRACE_UNROLL
+    for (int i = 0; i < kSome; ++i) to[i] = of(x[i], y[i]);
+  };
   switch (op.kind) {
     case Operation::kFunction:
-      return Apply(op.f, op.a, op.b, x);
+      MILLRACE_NO_UNROLL  // the functions' code once
+          for (int i = 0; i < kSome; ++i) to[i] = Apply(op.f, op.a, op.b, x[i]);
+      return;
     case Operation::kAdd:
-      return x + y;
+      return each([](float a, float b) { return a + b; });
     case Operation::kSub:
-      return x - y;
+      return each([](float a, float b) { return a - b; });
     // As written: never fused with a sum, so that bits do not depend on the
     // program around it.
     case Operation::kMul:
-      return __fmul_rn(x, y);
+      return each([](float a, float b) { return __fmul_rn(a, b); });
     case Operation::kDiv:
-      return x / y;
+      return each([](float a, float b) { return a / b; });
     case Operation::kMin:
-      return GraphMin(x, y);
+      return each([](float a, float b) { return GraphMin(a, b); });
     case Operation::kMax:
-      return GraphMax(x, y);
+      return each([](float a, float b) { return GraphMax(a, b); });
   }
-  return x;
 }
 
+__device__ __forceinline__ float LoadOperand(const PointwiseArgs& args, int o,
+                                             int64_t at) {
+  const ValuesIn& x = args.x[o];
+  if (x.format != GraphFormat::kU8) return LoadValue(x, at);
+  const int32_t q = static_cast<const uint8_t*>(x.data)[at];
+  return __fmul_rn(static_cast<float>(q - args.zeros[o]), args.scales[o]);
+}
+
+// kSome results that are neighbours along the last axis a thread: one or four.
+template <int kSome>
 __global__ void PointwiseKernel(PointwiseArgs args) {
-  const int64_t i = ThreadNumber();
-  if (i >= args.count) return;
+  const int64_t first = ThreadNumber() * kSome;
+  if (first >= args.count) return;
   int64_t at[kMostOperands] = {};
-  int64_t left = i;
+  int64_t left = first;
   for (int axis = args.rank - 1; axis >= 0; --axis) {
     const int64_t index = left % args.sizes[axis];
     left /= args.sizes[axis];
@@ -39,27 +58,56 @@ __global__ void PointwiseKernel(PointwiseArgs args) {
       at[o] += index * args.strides[o][axis];
     }
   }
-  float registers[kMostOperands + kMostInstructions];
+  alignas(16) float registers[kMostOperands + kMostInstructions][kSome];
   for (int o = 0; o < args.num_operands; ++o) {
-    if (args.scales[o] == 0) {
-      registers[o] = static_cast<const float*>(args.x[o])[at[o]];
-    } else {
-      const int32_t q = static_cast<const uint8_t*>(args.x[o])[at[o]];
-      registers[o] =
-          __fmul_rn(static_cast<float>(q - args.zeros[o]), args.scales[o]);
+    const int64_t step = kSome == 1 ? 0 : args.strides[o][args.rank - 1];
+    if constexpr (kSome == 4) {
+      if (step == 1 && args.x[o].format != GraphFormat::kU8) {
+        *reinterpret_cast<float4*>(registers[o]) = LoadFour(args.x[o], at[o]);
+        continue;
+      }
+    }
+    MILLRACE_UNROLL
+    for (int i = 0; i < kSome; ++i) {
+      registers[o][i] = LoadOperand(args, o, at[o] + i * step);
     }
   }
   int last = args.num_operands - 1;
   for (int op = 0; op < args.num_instructions; ++op) {
     const PointwiseInstruction& in = args.program[op];
-    registers[++last] = Combine(in, registers[in.x], registers[in.y]);
+    ++last;
+    Combine<kSome>(in, registers[in.x], registers[in.y], registers[last]);
   }
-  if (args.y_scale == 0) {
-    static_cast<float*>(args.y)[i] = registers[last];
+  const float* result = registers[last];
+  if (args.y.format == GraphFormat::kU8) {
+    MILLRACE_UNROLL
+    for (int i = 0; i < kSome; ++i) {
+      static_cast<uint8_t*>(args.y.data)[first + i] =
+          ToByte(result[i], args.y_scale, args.y_zero);
+    }
+  } else if constexpr (kSome == 4) {
+    StoreFour(args.y, first, *reinterpret_cast<const float4*>(result));
   } else {
-    static_cast<uint8_t*>(args.y)[i] =
-        ToByte(registers[last], args.y_scale, args.y_zero);
+    StoreValue(args.y, first, result[0]);
   }
+}
+
+// Whether results come in fours that lie at multiples of their size, as those
+// operands do that are read in fours.
+bool IsInFours(const PointwiseArgs& args) {
+  const int last = args.rank - 1;
+  if (last < 0 || args.sizes[last] % 4 != 0 ||
+      !StandsInFours(args.y.data, args.y.format)) {
+    return false;
+  }
+  for (int o = 0; o < args.num_operands; ++o) {
+    if (args.strides[o][last] != 1) continue;
+    if (!StandsInFours(args.x[o].data, args.x[o].format)) return false;
+    for (int axis = 0; axis < last; ++axis) {
+      if (args.sizes[axis] > 1 && args.strides[o][axis] % 4 != 0) return false;
+    }
+  }
+  return true;
 }
 
 __global__ void CopyStridedKernel(CopyStridedArgs args) {
@@ -73,12 +121,11 @@ __global__ void CopyStridedKernel(CopyStridedArgs args) {
     from += index * args.from_strides[axis];
     to += index * args.to_strides[axis];
   }
-  if (args.bytes) {
-    static_cast<uint8_t*>(args.to)[to] =
-        static_cast<const uint8_t*>(args.from)[from];
+  if (args.from.format == GraphFormat::kU8) {
+    static_cast<uint8_t*>(args.to.data)[to] =
+        static_cast<const uint8_t*>(args.from.data)[from];
   } else {
-    static_cast<float*>(args.to)[to] =
-        static_cast<const float*>(args.from)[from];
+    StoreValue(args.to, to, LoadValue(args.from, from));
   }
 }
 
@@ -107,8 +154,12 @@ __global__ void CastKernel(CastArgs args) {
 
 int GraphPointwise(Stream stream, const PointwiseArgs& args) {
   if (args.count == 0) return 0;
-  return Launch(PointwiseKernel, ByThread(args.count), kGraphThreads, 0, stream,
-                args);
+  if (IsInFours(args)) {
+    return Launch(PointwiseKernel<4>, ByThread(args.count / 4), kGraphThreads,
+                  0, stream, args);
+  }
+  return Launch(PointwiseKernel<1>, ByThread(args.count), kGraphThreads, 0,
+                stream, args);
 }
 
 int GraphCopyStrided(Stream stream, const CopyStridedArgs& args) {

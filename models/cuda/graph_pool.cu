@@ -5,6 +5,7 @@
 namespace millrace::cuda {
 namespace {
 
+template <GraphFormat kFormat>
 __global__ void PoolKernel(GraphPoolArgs args) {
   const GraphWindow& w = args.window;
   const int64_t at = ThreadNumber();
@@ -16,8 +17,8 @@ __global__ void PoolKernel(GraphPoolArgs args) {
     left /= w.out[axis];
   }
   if (left >= args.batch) return;
-  const float* x = args.x + at % args.channels +
-                   left * w.in[0] * w.in[1] * w.in[2] * args.channels;
+  const int64_t image =
+      at % args.channels + left * w.in[0] * w.in[1] * w.in[2] * args.channels;
   float best = -INFINITY;
   float total = 0;
   float sum = 0;
@@ -32,7 +33,8 @@ __global__ void PoolKernel(GraphPoolArgs args) {
         const int column = first[2] + j * w.dilation[2];
         if (column < 0 || column >= w.in[2]) continue;
         const int64_t pixel = (int64_t{z} * w.in[1] + row) * w.in[2] + column;
-        const float value = x[pixel * args.channels];
+        const float value =
+            LoadAs<kFormat>(args.x.data, image + pixel * args.channels);
         best = isnan(value) || value > best ? value : best;
         sum += value;
         if (++count % 64 == 0) {
@@ -43,7 +45,7 @@ __global__ void PoolKernel(GraphPoolArgs args) {
     }
   }
   if (args.kind == PoolOf::kMax) {
-    args.y[at] = best;
+    StoreValue(args.y, at, best);
     return;
   }
   if (args.kind == PoolOf::kMeanPadded) {
@@ -54,7 +56,7 @@ __global__ void PoolKernel(GraphPoolArgs args) {
       count *= fit < w.kernel[axis] ? fit : w.kernel[axis];
     }
   }
-  args.y[at] = (total + sum) / static_cast<float>(count);
+  StoreValue(args.y, at, (total + sum) / static_cast<float>(count));
 }
 
 }  // namespace
@@ -64,7 +66,10 @@ int GraphPool(Stream stream, const GraphPoolArgs& args) {
   const int64_t count =
       args.batch * w.out[0] * w.out[1] * w.out[2] * args.channels;
   if (count == 0) return 0;
-  return Launch(PoolKernel, ByThread(count), kGraphThreads, 0, stream, args);
+  return WithFormat(args.x.format, [&]<GraphFormat kFormat>() {
+    return Launch(PoolKernel<kFormat>, ByThread(count), kGraphThreads, 0,
+                  stream, args);
+  });
 }
 
 }  // namespace millrace::cuda

@@ -12,8 +12,8 @@ __global__ void __launch_bounds__(kGraphThreads)
   const int64_t output0 = blockIdx.x % tiles * kTile;
   for (int64_t product = blockIdx.y; product < args.count;
        product += gridDim.y) {
-    const float* a = args.a;
-    const float* b = args.b;
+    ValuesIn a = args.a;
+    ValuesIn b = args.b;
     int64_t y_at = 0;
     int64_t left = product;
     for (int axis = args.rank - 1; axis >= 0; --axis) {
@@ -26,14 +26,14 @@ __global__ void __launch_bounds__(kGraphThreads)
     MultiplyTile(
         args.m, args.n, args.k, row0, output0,
         [&](int64_t row, int64_t input) {
-          return a[row * args.a_row + input * args.a_k];
+          return LoadValue(a, row * args.a_row + input * args.a_k);
         },
         [&](int64_t input, int64_t output) {
-          return b[input * args.b_k + output * args.b_n];
+          return LoadValue(b, input * args.b_k + output * args.b_n);
         },
         [&](int64_t row, int64_t output, float sum) {
           const int64_t at = y_at + row * args.y_row + output;
-          args.y[at] = Finish(args.epilogue, sum, output, at);
+          StoreValue(args.y, at, Finish(args.epilogue, sum, output, at));
         });
   }
 }

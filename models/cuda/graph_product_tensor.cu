@@ -1,11 +1,16 @@
 // Products of matrices for graphs on tensor cores: weights as they were packed
-// at load, everything else f32 that is rounded on the way to shared memory.
+// at load, rows of 16 bits as they lie, everything else rounded on the way to
+// shared memory.
 #include "models/cuda/graph_tensor.cuh"
 
 namespace millrace::cuda {
 namespace {
 
-template <GraphPrecision kPrecision, class T, bool kFloatRows, bool kPacked>
+// How rows lie: at any strides; f32 in whole units at 16-byte addresses; units
+// of factors.
+enum class RowsLie { kAnyhow, kInFloats, kInUnits };
+
+template <GraphPrecision kPrecision, class T, RowsLie kRows, bool kPacked>
 __global__ void __launch_bounds__(T::kThreads, T::kBlocks)
     ProductTensorKernel(ProductArgs args) {
   constexpr int kInputs = kSlabUnits * kPerUnit<kPrecision>;
@@ -15,8 +20,8 @@ __global__ void __launch_bounds__(T::kThreads, T::kBlocks)
   const int slabs = static_cast<int>((args.k + kInputs - 1) / kInputs);
   for (int64_t product = blockIdx.y; product < args.count;
        product += gridDim.y) {
-    const float* a = args.a;
-    const float* b = args.b;
+    ValuesIn a = args.a;
+    ValuesIn b = args.b;
     TensorResult result = {.y = args.y,
                            .rows = args.m,
                            .outputs = args.n,
@@ -45,9 +50,14 @@ __global__ void __launch_bounds__(T::kThreads, T::kBlocks)
                                                         result, row0, output0);
       }
     };
-    if constexpr (kFloatRows) {
-      FloatRows<kPrecision, T::kRows, T::kThreads> rows(a, args.a_row, args.k,
-                                                        row0, args.m);
+    if constexpr (kRows == RowsLie::kInFloats) {
+      FloatRows<kPrecision, T::kRows, T::kThreads> rows(
+          static_cast<const float*>(a.data), args.a_row, args.k, row0, args.m);
+      with(rows);
+    } else if constexpr (kRows == RowsLie::kInUnits) {
+      PackedRows<T::kRows, T::kThreads> rows(
+          a.data, 2 * args.a_row,
+          static_cast<int>(args.k / kPerUnit<kPrecision>), row0, args.m);
       with(rows);
     } else {
       StridedRows<kPrecision, T::kRows, T::kThreads> rows(
@@ -57,37 +67,43 @@ __global__ void __launch_bounds__(T::kThreads, T::kBlocks)
   }
 }
 
-template <GraphPrecision kPrecision, class T>
-int LaunchProduct(Stream stream, const ProductArgs& args, bool float_rows) {
+template <GraphPrecision kPrecision, class T, RowsLie kRows>
+int LaunchProduct(Stream stream, const ProductArgs& args) {
   const auto launch = [&](auto kernel) {
     return Launch(kernel, ByTensorTile<T>(args.m, args.n, args.count),
                   T::kThreads, T::kBytes, stream, args);
   };
-  if (args.packed_b.data != nullptr) {
-    return float_rows ? launch(ProductTensorKernel<kPrecision, T, true, true>)
-                      : launch(ProductTensorKernel<kPrecision, T, false, true>);
-  }
-  return float_rows ? launch(ProductTensorKernel<kPrecision, T, true, false>)
-                    : launch(ProductTensorKernel<kPrecision, T, false, false>);
+  return args.packed_b.data != nullptr
+             ? launch(ProductTensorKernel<kPrecision, T, kRows, true>)
+             : launch(ProductTensorKernel<kPrecision, T, kRows, false>);
 }
 
 template <GraphPrecision kPrecision>
 int Multiply(Stream stream, const ProductArgs& args) {
-  // Every row in whole units at 16-byte addresses.
-  bool float_rows = args.a_k == 1 && args.k % kPerUnit<kPrecision> == 0 &&
-                    args.a_row % 4 == 0 && IsAligned(args.a);
+  const bool are_factors = AreFactors(kPrecision, args.a.format);
+  const int64_t at_once = are_factors ? 8 : 4;  // values of 16 bytes
+  bool in_units = args.a_k == 1 && args.k % kPerUnit<kPrecision> == 0 &&
+                  args.a_row % at_once == 0 && IsAligned(args.a.data) &&
+                  (are_factors || args.a.format == GraphFormat::kF32);
   ProductArgs with = args;
   with.wide = IsWide(args.epilogue, args.y, args.n, args.y_row);
   for (int axis = 0; axis < args.rank; ++axis) {
     if (args.sizes[axis] == 1) continue;
-    float_rows = float_rows && args.a_strides[axis] % 4 == 0;
+    in_units = in_units && args.a_strides[axis] % at_once == 0;
     with.wide = with.wide && args.y_strides[axis] % 4 == 0;
   }
   if (with.tile == GraphTile::kChosen) {
     with.tile = TensorTileFor(args.m, args.n, args.count);
   }
   return WithTensorTile(with.tile, [&]<class T>() {
-    return LaunchProduct<kPrecision, T>(stream, with, float_rows);
+    using enum RowsLie;
+    if (!in_units) return LaunchProduct<kPrecision, T, kAnyhow>(stream, with);
+    if constexpr (kPrecision != GraphPrecision::kTf32) {
+      if (are_factors) {
+        return LaunchProduct<kPrecision, T, kInUnits>(stream, with);
+      }
+    }
+    return LaunchProduct<kPrecision, T, kInFloats>(stream, with);
   });
 }
 

@@ -20,31 +20,35 @@ __device__ __forceinline__ float BlockMax(float value, float* shared) {
 }
 
 // fmaxf passes over a NaN; a row that has one gets NaN by its sum.
+template <GraphFormat kFormat>
 __global__ void SoftmaxKernel(SoftmaxArgs args) {
   float* shared = SharedMemory<float>();
   const int thread = static_cast<int>(threadIdx.x);
   const int64_t row = blockIdx.x;
   const int64_t begin =
       row / args.inner * args.size * args.inner + row % args.inner;
-  const float* x = args.x + begin;
-  float* y = args.y + begin;
+  const auto x = [&](int64_t i) {
+    return LoadAs<kFormat>(args.x.data, begin + i * args.inner);
+  };
   float most = -INFINITY;
   for (int64_t i = thread; i < args.size; i += kRowThreads) {
-    most = fmaxf(most, x[i * args.inner]);
+    most = fmaxf(most, x(i));
   }
   most = BlockMax(most, shared);
   float sum = 0;
   for (int64_t i = thread; i < args.size; i += kRowThreads) {
-    sum += expf(x[i * args.inner] - most);
+    sum += expf(x(i) - most);
   }
   sum = BlockSum(sum, shared + kRowWarps);
   const float log_sum = logf(sum);
   for (int64_t i = thread; i < args.size; i += kRowThreads) {
-    const float value = x[i * args.inner] - most;
-    y[i * args.inner] = args.logarithm ? value - log_sum : expf(value) / sum;
+    const float value = x(i) - most;
+    StoreValue(args.y, begin + i * args.inner,
+               args.logarithm ? value - log_sum : expf(value) / sum);
   }
 }
 
+template <GraphFormat kFormat>
 __global__ void NormalizeKernel(NormalizeArgs args) {
   float* shared = SharedMemory<float>();
   const int thread = static_cast<int>(threadIdx.x);
@@ -52,32 +56,33 @@ __global__ void NormalizeKernel(NormalizeArgs args) {
   const int64_t width = args.channels / args.groups;
   const int64_t first = blockIdx.x % args.groups * width;
   const int64_t begin = item * args.pixels * args.channels + first;
-  const float* x = args.x + begin;
-  float* y = args.y + begin;
   const int64_t count = args.pixels * width;
   const auto place = [&](int64_t i) {
-    return i / width * args.channels + i % width;
+    return begin + i / width * args.channels + i % width;
+  };
+  const auto x = [&](int64_t i) {
+    return LoadAs<kFormat>(args.x.data, place(i));
   };
   const auto size = static_cast<float>(count);
   float mean = 0;
   if (args.centred) {
     float sum = 0;
-    for (int64_t i = thread; i < count; i += kRowThreads) sum += x[place(i)];
+    for (int64_t i = thread; i < count; i += kRowThreads) sum += x(i);
     mean = BlockSum(sum, shared) / size;
   }
   float squares = 0;
   for (int64_t i = thread; i < count; i += kRowThreads) {
-    const float value = x[place(i)] - mean;
+    const float value = x(i) - mean;
     squares = fmaf(value, value, squares);
   }
   squares = BlockSum(squares, shared + kRowWarps);
   const float r = 1.0f / sqrtf(squares / size + args.eps);
   for (int64_t i = thread; i < count; i += kRowThreads) {
     const int64_t channel = first + i % width;
-    float value = __fmul_rn(x[place(i)] - mean, r);
+    float value = __fmul_rn(x(i) - mean, r);
     if (args.weight != nullptr) value = __fmul_rn(value, args.weight[channel]);
     if (args.bias != nullptr) value += args.bias[channel];
-    y[place(i)] = value;
+    StoreValue(args.y, place(i), value);
   }
 }
 
@@ -105,39 +110,45 @@ __device__ __forceinline__ bool IsExtreme(ReduceOf kind) {
 }
 
 // A block for a row of neighbours.
+template <GraphFormat kFormat>
 __global__ void ReduceRowsKernel(ReduceArgs args) {
   float* shared = SharedMemory<float>();
   const int thread = static_cast<int>(threadIdx.x);
-  const float* x = args.x + int64_t{blockIdx.x} * args.size;
+  const int64_t begin = int64_t{blockIdx.x} * args.size;
+  const auto x = [&](int64_t i) {
+    return LoadAs<kFormat>(args.x.data, begin + i);
+  };
   const bool is_max = args.kind == ReduceOf::kMax;
   if (IsExtreme(args.kind)) {
     float best = is_max ? -INFINITY : INFINITY;
     for (int64_t i = thread; i < args.size; i += kRowThreads) {
-      best = Extreme(is_max, best, x[i]);
+      best = Extreme(is_max, best, x(i));
     }
     best = WarpExtreme(is_max, best);
     if (thread % 32 == 0) shared[thread / 32] = best;
     __syncthreads();
     for (int i = 0; i < kRowWarps; ++i) best = Extreme(is_max, best, shared[i]);
-    if (thread == 0) args.y[blockIdx.x] = best;
+    if (thread == 0) StoreValue(args.y, blockIdx.x, best);
     return;
   }
   const bool squares =
       args.kind == ReduceOf::kSumSquare || args.kind == ReduceOf::kL2;
   float sum = 0;
   for (int64_t i = thread; i < args.size; i += kRowThreads) {
-    sum = squares ? fmaf(x[i], x[i], sum) : sum + x[i];
+    const float value = x(i);
+    sum = squares ? fmaf(value, value, sum) : sum + value;
   }
   sum = BlockSum(sum, shared);
-  if (thread == 0) args.y[blockIdx.x] = Ended(args, sum);
+  if (thread == 0) StoreValue(args.y, blockIdx.x, Ended(args, sum));
 }
 
 // A thread for a column: pieces of 64 values, then the pieces.
+template <GraphFormat kFormat>
 __global__ void ReduceColumnsKernel(ReduceArgs args) {
   const int64_t at = ThreadNumber();
   if (at >= args.outer * args.inner) return;
-  const float* x =
-      args.x + at / args.inner * args.size * args.inner + at % args.inner;
+  const int64_t first =
+      at / args.inner * args.size * args.inner + at % args.inner;
   const bool is_max = args.kind == ReduceOf::kMax;
   const bool squares =
       args.kind == ReduceOf::kSumSquare || args.kind == ReduceOf::kL2;
@@ -145,7 +156,7 @@ __global__ void ReduceColumnsKernel(ReduceArgs args) {
   float total = 0;
   float sum = 0;
   for (int64_t i = 0; i < args.size; ++i) {
-    const float value = x[i * args.inner];
+    const float value = LoadAs<kFormat>(args.x.data, first + i * args.inner);
     if (IsExtreme(args.kind)) {
       best = Extreme(is_max, best, value);
       continue;
@@ -156,7 +167,8 @@ __global__ void ReduceColumnsKernel(ReduceArgs args) {
       sum = 0;
     }
   }
-  args.y[at] = IsExtreme(args.kind) ? best : Ended(args, total + sum);
+  StoreValue(args.y, at,
+             IsExtreme(args.kind) ? best : Ended(args, total + sum));
 }
 
 }  // namespace
@@ -164,26 +176,33 @@ __global__ void ReduceColumnsKernel(ReduceArgs args) {
 int GraphSoftmax(Stream stream, const SoftmaxArgs& args) {
   const int64_t rows = args.outer * args.inner;
   if (rows == 0 || args.size == 0) return 0;
-  return Launch(SoftmaxKernel, dim3(static_cast<unsigned>(rows)), kRowThreads,
-                2 * kRowWarps * sizeof(float), stream, args);
+  return WithFormat(args.x.format, [&]<GraphFormat kFormat>() {
+    return Launch(SoftmaxKernel<kFormat>, dim3(static_cast<unsigned>(rows)),
+                  kRowThreads, 2 * kRowWarps * sizeof(float), stream, args);
+  });
 }
 
 int GraphNormalize(Stream stream, const NormalizeArgs& args) {
   const int64_t rows = args.items * args.groups;
   if (rows == 0 || args.pixels * args.channels == 0) return 0;
-  return Launch(NormalizeKernel, dim3(static_cast<unsigned>(rows)), kRowThreads,
-                2 * kRowWarps * sizeof(float), stream, args);
+  return WithFormat(args.x.format, [&]<GraphFormat kFormat>() {
+    return Launch(NormalizeKernel<kFormat>, dim3(static_cast<unsigned>(rows)),
+                  kRowThreads, 2 * kRowWarps * sizeof(float), stream, args);
+  });
 }
 
 int GraphReduce(Stream stream, const ReduceArgs& args) {
   const int64_t rows = args.outer * args.inner;
   if (rows == 0) return 0;
-  if (args.inner == 1) {
-    return Launch(ReduceRowsKernel, dim3(static_cast<unsigned>(rows)),
-                  kRowThreads, kRowWarps * sizeof(float), stream, args);
-  }
-  return Launch(ReduceColumnsKernel, ByThread(rows), kGraphThreads, 0, stream,
-                args);
+  return WithFormat(args.x.format, [&]<GraphFormat kFormat>() {
+    if (args.inner == 1) {
+      return Launch(ReduceRowsKernel<kFormat>,
+                    dim3(static_cast<unsigned>(rows)), kRowThreads,
+                    kRowWarps * sizeof(float), stream, args);
+    }
+    return Launch(ReduceColumnsKernel<kFormat>, ByThread(rows), kGraphThreads,
+                  0, stream, args);
+  });
 }
 
 }  // namespace millrace::cuda

@@ -46,14 +46,18 @@ struct TensorTile {
 };
 
 // ---- operands: each brings its units of one slab after the other ----
-// Rows of units that lie in memory as they are multiplied. Rows behind the last
-// are that one again.
+// Rows of units that lie in memory as they are multiplied, `row_bytes` apart.
+// Rows behind the last are that one again.
 template <int kRows, int kThreads>
 class PackedRows {
  public:
   __device__ PackedRows(const void* data, int64_t row_bytes, int64_t first,
                         int64_t count)
-      : units_(static_cast<int>(row_bytes / kPackedUnit)) {
+      : PackedRows(data, row_bytes, static_cast<int>(row_bytes / kPackedUnit),
+                   first, count) {}
+  __device__ PackedRows(const void* data, int64_t row_bytes, int units,
+                        int64_t first, int64_t count)
+      : units_(units) {
     MILLRACE_UNROLL
     for (int i = 0; i < kMine; ++i) {
       const int64_t row = Min64(first + Row(i), count - 1);
@@ -154,25 +158,27 @@ struct ByRow {
   }
 };
 
-// f32 at any strides.
+// Any format, at any strides.
 template <GraphPrecision kPrecision, int kRows, int kThreads>
 class StridedRows {
  public:
-  __device__ StridedRows(const float* data, int64_t row_stride,
+  __device__ StridedRows(const ValuesIn& data, int64_t row_stride,
                          int64_t input_stride, int64_t inputs, int64_t first,
                          int64_t count)
       : at_(data + Min64(first + Place::Row(), count - 1) * row_stride),
         stride_(input_stride),
         inputs_(inputs) {}
   __device__ __forceinline__ void Fetch(int slab, uint4*) {
-    MILLRACE_UNROLL
-    for (int i = 0; i < Place::kMine; ++i) {
-      const int64_t from =
-          (int64_t{slab} * kSlabUnits + Place::Unit(i)) * kValues;
-      MILLRACE_UNROLL
-      for (int j = 0; j < kValues; ++j) {
-        values_[i][j] = from + j < inputs_ ? at_[(from + j) * stride_] : 0.0f;
-      }
+    const void* data = at_.data;
+    if (at_.format == GraphFormat::kF32) {
+      FetchBy(slab,
+              [=](int64_t i) { return LoadAs<GraphFormat::kF32>(data, i); });
+    } else if (at_.format == GraphFormat::kF16) {
+      FetchBy(slab,
+              [=](int64_t i) { return LoadAs<GraphFormat::kF16>(data, i); });
+    } else {
+      FetchBy(slab,
+              [=](int64_t i) { return LoadAs<GraphFormat::kBf16>(data, i); });
     }
   }
   __device__ __forceinline__ void Store(uint4* to) const {
@@ -186,7 +192,20 @@ class StridedRows {
  private:
   using Place = ByRow<kRows, kThreads>;
   static constexpr int kValues = kPerUnit<kPrecision>;
-  const float* const at_;
+  template <class Load>
+  __device__ __forceinline__ void FetchBy(int slab, const Load& load) {
+    MILLRACE_UNROLL
+    for (int i = 0; i < Place::kMine; ++i) {
+      const int64_t from =
+          (int64_t{slab} * kSlabUnits + Place::Unit(i)) * kValues;
+      MILLRACE_UNROLL
+      for (int j = 0; j < kValues; ++j) {
+        values_[i][j] = from + j < inputs_ ? load((from + j) * stride_) : 0.0f;
+      }
+    }
+  }
+
+  const ValuesIn at_;
   const int64_t stride_;
   const int64_t inputs_;
   float values_[Place::kMine][kValues];
@@ -194,12 +213,12 @@ class StridedRows {
 
 // ---- where sums go ----
 struct TensorResult {
-  float* y;
+  ValuesOut y;
   int64_t rows;
   int64_t outputs;
   int64_t row_stride;
   int64_t start;  // of this product in y, and so in residual and gate
-  bool wide;      // four outputs at 16-byte addresses, everywhere
+  bool wide;      // four outputs are read and written at once
   GraphEpilogue epilogue;
 };
 
@@ -228,9 +247,6 @@ __device__ __forceinline__ float4 ApplyFast(Function f, float a, float b,
 __device__ __forceinline__ float4 Sum(float4 a, float4 b) {
   return {a.x + b.x, a.y + b.y, a.z + b.z, a.w + b.w};
 }
-__device__ __forceinline__ float4 LoadFour(const float* at) {
-  return *reinterpret_cast<const float4*>(at);
-}
 
 // Four outputs of a row, from `output` on.
 __device__ __forceinline__ void StoreFour(const TensorResult& r, int64_t row,
@@ -239,29 +255,31 @@ __device__ __forceinline__ void StoreFour(const TensorResult& r, int64_t row,
   const int64_t at = r.start + row * r.row_stride + output;
   const GraphEpilogue& e = r.epilogue;
   if (r.wide) {
-    if (e.bias != nullptr) sums = Sum(sums, LoadFour(e.bias + output));
+    if (e.bias != nullptr) sums = Sum(sums, LoadFour(e.bias, output));
     float4 residual = {0, 0, 0, 0};
-    if (e.residual != nullptr) residual = LoadFour(e.residual + at);
-    if (e.residual != nullptr && e.residual_first) sums = Sum(sums, residual);
+    if (e.residual.any()) residual = LoadFour(e.residual, at);
+    if (e.residual.any() && e.residual_first) sums = Sum(sums, residual);
     sums = ApplyFast(e.f, e.a, e.b, sums);
-    if (e.gate != nullptr) {
-      const float4 gate = LoadFour(e.gate + at);
+    if (e.gate.any()) {
+      const float4 gate = LoadFour(e.gate, at);
       sums = {__fmul_rn(sums.x, gate.x), __fmul_rn(sums.y, gate.y),
               __fmul_rn(sums.z, gate.z), __fmul_rn(sums.w, gate.w)};
     }
-    if (e.residual != nullptr && !e.residual_first) sums = Sum(sums, residual);
-    *reinterpret_cast<float4*>(r.y + at) = sums;
+    if (e.residual.any() && !e.residual_first) sums = Sum(sums, residual);
+    StoreFour(r.y, at, sums);
     return;
   }
   const int some = static_cast<int>(Min64(4, r.outputs - output));
   for (int i = 0; i < some; ++i) {
     float sum = i == 0 ? sums.x : i == 1 ? sums.y : i == 2 ? sums.z : sums.w;
     if (e.bias != nullptr) sum += e.bias[output + i];
-    if (e.residual != nullptr && e.residual_first) sum += e.residual[at + i];
+    float residual = 0;
+    if (e.residual.any()) residual = LoadValue(e.residual, at + i);
+    if (e.residual.any() && e.residual_first) sum += residual;
     sum = ApplyFast(e.f, e.a, e.b, {sum, 0, 0, 0}).x;
-    if (e.gate != nullptr) sum = __fmul_rn(sum, e.gate[at + i]);
-    if (e.residual != nullptr && !e.residual_first) sum += e.residual[at + i];
-    r.y[at + i] = sum;
+    if (e.gate.any()) sum = __fmul_rn(sum, LoadValue(e.gate, at + i));
+    if (e.residual.any() && !e.residual_first) sum += residual;
+    StoreValue(r.y, at + i, sum);
   }
 }
 
@@ -383,10 +401,12 @@ inline bool IsAligned(const void* pointer) {
   return reinterpret_cast<uintptr_t>(pointer) % 16 == 0;
 }
 // Whether four outputs may be read and written at once.
-inline bool IsWide(const GraphEpilogue& e, const float* y, int64_t outputs,
+inline bool IsWide(const GraphEpilogue& e, const ValuesOut& y, int64_t outputs,
                    int64_t row_stride) {
-  return outputs % 4 == 0 && row_stride % 4 == 0 && IsAligned(y) &&
-         IsAligned(e.bias) && IsAligned(e.residual) && IsAligned(e.gate);
+  return outputs % 4 == 0 && row_stride % 4 == 0 && IsAligned(e.bias) &&
+         StandsInFours(y.data, y.format) &&
+         StandsInFours(e.residual.data, e.residual.format) &&
+         StandsInFours(e.gate.data, e.gate.format);
 }
 
 using LargeTensorTile = TensorTile<128, 128, 2, 4, 2>;

@@ -29,8 +29,8 @@ namespace millrace::models::graph {
 struct Kernels;
 class WeightPacker;
 
-// What a device rounds the factors of products and convolutions to; sums, and
-// all other operators, are f32.
+// What a device rounds the factors of products and convolutions to, and of f16
+// and bf16 also values between operators where it can; all arithmetic is f32.
 enum class DevicePrecision { kF32, kTf32, kF16, kBf16 };
 // Of the setting `precision`: "f32", "tf32", "f16" or "bf16"; "auto" is tf32.
 // None for other words, which a device has not.
@@ -50,6 +50,8 @@ struct DeviceCounts {
   int64_t on_cpu = 0;
   int64_t copies = 0;
   int64_t copied_bytes = 0;
+  int64_t made_bytes = 0;    // of results on the device
+  int64_t narrow_bytes = 0;  // of them, those that are kept in 16 bits
 };
 
 // A plan for one set of input sizes, on the device and, for operators that the

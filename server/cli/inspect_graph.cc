@@ -171,9 +171,10 @@ Status PrintPlaces(const ParsedArgs& args, const std::string& path,
       static_cast<long long>(counts.copies),
       SizeText(counts.copied_bytes).c_str());
   std::printf(
-      "precision      %s: factors of products and convolutions\n",
+      "precision      %s: factors of products and convolutions%s\n",
       std::string(graph::DevicePrecisionName(options.device->precision()))
-          .c_str());
+          .c_str(),
+      counts.narrow_bytes > 0 ? ", values between them" : "");
   return OkStatus();
 }
 

@@ -193,7 +193,6 @@ TEST(GraphBytes, CopiesMoveBytes) {
   const auto x = Bytes(6, 1);
   DeviceArray<uint8_t> dx(x), y(std::vector<uint8_t>(6));
   CopyStridedArgs args{};  // [2][3] transposed
-  args.bytes = true;
   args.rank = 2;
   args.count = 6;
   args.sizes[0] = 3;

@@ -3,6 +3,7 @@ over both protocols, in any batch; what cannot be is told in one sentence."""
 import concurrent.futures
 import json
 import os
+import re
 import subprocess
 
 import numpy as np
@@ -185,7 +186,11 @@ def test_inspect_says_what_runs_where():
     assert "precision      tf32" in done.stdout
     assert "--device cuda:0" in done.stdout.splitlines()[-1]
     halves = inspect("unet.onnx", "--device", "cuda:0", "--precision", "f16")
-    assert "kernel 3x3 +bias relu f16" in halves.stdout
+    assert "kernel 3x3 +bias relu f16 -> f16" in halves.stdout
+    assert re.search(r"values  \d+ bytes made on cuda:0, \d+ bytes of them in "
+                     r"f16", halves.stdout)
+    assert ("precision      f16: factors of products and convolutions, values "
+            "between them" in halves.stdout)
     wrong = inspect("unet.onnx", "--device", "cuda:0", "--precision", "int8")
     assert "is not for a GPU" in wrong.stdout + wrong.stderr
     without = inspect("unet.onnx", "--device", "cuda:0", env=NO_MODULE)

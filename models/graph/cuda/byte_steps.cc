@@ -89,18 +89,18 @@ struct LayerEnd {
     e.bias = OwnAt<float>(slots, bias);
     e.middle_bias = OwnAt<float>(slots, middle_bias);
     e.lookup = OwnAt<uint8_t>(slots, lookup);
-    e.x_scale = slots.in(x_scale);
+    e.x_scale = slots.floats_in(x_scale);
     e.x_zero = slots.bytes_in(x_zero);
     if (residual_is_bytes) {
       e.residual = slots.bytes_in(residual);
     } else {
-      e.residual_f32 = slots.in(residual);
+      e.residual_f32 = slots.floats_in(residual);
     }
     args.padding = OwnAt<uint8_t>(slots, padding);
     if (gives_bytes) {
       args.y = slots.bytes_out(y);
     } else {
-      args.y_f32 = slots.out(y);
+      args.y_f32 = slots.floats_out(y);
     }
   }
 };
@@ -320,7 +320,7 @@ MaybeStep MakeDeviceBytePool(const Node& node, const DeviceLowering& lowering) {
     if (gives_bytes) {
       args.y = slots.bytes_out(out);
     } else {
-      args.y_f32 = slots.out(out);
+      args.y_f32 = slots.floats_out(out);
     }
     return module.graph_byte_mean(stream, args);
   };
@@ -363,7 +363,7 @@ MaybeStep MakeDeviceQuantize(const Node& node, const DeviceLowering& lowering) {
     return module.graph_quantize(stream, {.count = count,
                                           .scale = 1.0f / scale->scale,
                                           .zero = scale->zero,
-                                          .x = slots.in(in),
+                                          .x = slots.floats_in(in),
                                           .y = slots.bytes_out(out)});
   };
   return step;
@@ -392,10 +392,10 @@ MaybeStep MakeDeviceDequantize(const Node& node,
   step.launch = [=](const cuda::Module& module, cuda::Stream stream,
                     const DeviceSlots& slots) {
     cuda::GraphDequantizeArgs args = fixed;
-    args.x_scale = slots.in(scale);
+    args.x_scale = slots.floats_in(scale);
     args.x_zero = slots.bytes_in(zero);
     args.x = slots.bytes_in(in);
-    args.y = slots.out(out);
+    args.y = slots.floats_out(out);
     return module.graph_dequantize(stream, args);
   };
   return step;
@@ -416,9 +416,9 @@ MaybeStep MakeDeviceMeasure(const Node& node, const DeviceLowering& lowering) {
   step.launch = [=](const cuda::Module& module, cuda::Stream stream,
                     const DeviceSlots& slots) {
     return module.graph_measure(stream, {.count = count,
-                                         .x = slots.in(in),
+                                         .x = slots.floats_in(in),
                                          .y = slots.bytes_out(out),
-                                         .scale = slots.out(scale),
+                                         .scale = slots.floats_out(scale),
                                          .zero = slots.bytes_out(zero)});
   };
   return step;

@@ -239,8 +239,8 @@ Status CudaPlan::Launch(const Action& action, const std::byte* device_arena,
       const_cast<std::byte*>(device_arena) + found_offset_);
   return context.Launched(device_steps_[action.step].launch(
       context.module(), context.device().stream,
-      {state.on_device.data(), found + 2 * action.check, packed_[action.step],
-       own_[action.step]}));
+      {state.on_device.data(), formats_.data(), found + 2 * action.check,
+       packed_[action.step], own_[action.step]}));
 }
 
 Status CudaPlan::CheckFound(const int64_t* found) const {
@@ -358,6 +358,8 @@ DeviceCounts CudaPlan::counts() const {
       add(output.type.shape.num_elements() * DTypeBytes(output.type.dtype));
     }
   }
+  counts.made_bytes = made_bytes_;
+  counts.narrow_bytes = narrow_bytes_;
   return counts;
 }
 
@@ -383,6 +385,10 @@ std::string CudaPlan::Text() const {
     const int64_t bytes =
         output.type.shape.num_elements() * DTypeBytes(output.type.dtype);
     text += "copy    " + SizeText(bytes) + " to the host\n";
+  }
+  if (narrow_bytes_ > 0) {
+    text += "values  " + SizeText(made_bytes_) + " made on " + device_ + ", " +
+            SizeText(narrow_bytes_) + " of them in " + narrow_name_ + "\n";
   }
   return text;
 }

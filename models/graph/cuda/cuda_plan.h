@@ -126,8 +126,9 @@ class CudaPlan final : public DevicePlan {
   // Of each storage: its constant, or its place in the arena of that side.
   std::vector<const std::byte*> host_constant_;
   std::vector<const std::byte*> device_constant_;
-  std::vector<int64_t> host_offset_;    // -1: not in the arena
-  std::vector<int64_t> device_offset_;  // likewise
+  std::vector<int64_t> host_offset_;        // -1: not in the arena
+  std::vector<int64_t> device_offset_;      // likewise
+  std::vector<cuda::GraphFormat> formats_;  // on the device
   std::vector<std::shared_ptr<const Tensor>> constants_;  // kept alive
   CudaBuffer own_constants_;
   std::vector<CudaBuffer> own_packed_;
@@ -138,6 +139,9 @@ class CudaPlan final : public DevicePlan {
   int64_t staging_bytes_ = 0;
   int64_t device_bytes_ = 0;
   int64_t held_bytes_ = 0;
+  int64_t made_bytes_ = 0;    // of results on the device
+  int64_t narrow_bytes_ = 0;  // of them, those in 16 bits
+  std::string narrow_name_;   // "f16" or "bf16"
 };
 
 }  // namespace millrace::models::graph

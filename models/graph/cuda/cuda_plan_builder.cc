@@ -2,10 +2,12 @@
 // kernel for it; copies are put in where a value is needed on the other side;
 // then values get places in two arenas.
 #include <algorithm>
+#include <map>
 #include <set>
 #include <utility>
 
 #include "models/graph/cuda/cuda_plan.h"
+#include "models/graph/cuda/kept_formats.h"
 #include "models/graph/passes/alias.h"
 #include "models/graph/plan/joined.h"
 #include "models/graph/plan/lower.h"
@@ -32,9 +34,10 @@ class CudaPlanBuilder {
     }
     for (const Node& node : graph_.nodes) AssignSlots(node);
     for (const Port& port : graph_.outputs) SlotFor(port.value);
-    for (const Node& node : graph_.nodes) {
-      if (IsAlias(node, graph_)) continue;
-      RETURN_IF_ERROR(Add(node));
+    ChooseFormats();
+    for (size_t i = 0; i < graph_.nodes.size(); ++i) {
+      if (IsAlias(graph_.nodes[i], graph_)) continue;
+      RETURN_IF_ERROR(Add(i));
     }
     for (const Port& port : graph_.outputs) AddOutput(port.value);
     RETURN_IF_ERROR(UploadConstants());
@@ -97,13 +100,71 @@ class CudaPlanBuilder {
     }
   }
 
-  Status Add(const Node& node) {
-    if (auto step = LowerToDevice(node, {graph_, slot_of_, parts_.precision,
-                                         parts_.weights.byte_sums()})) {
+  MaybeStep Lowered(const Node& node) {
+    return LowerToDevice(
+        node, {graph_, slot_of_, parts_.precision, parts_.weights.byte_sums()});
+  }
+
+  void ChooseFormats() {
+    on_device_.resize(graph_.nodes.size());
+    const cuda::GraphFormat narrow = NarrowFormatOf(parts_.precision);
+    plan_->narrow_name_ = FormatName(narrow);
+    for (size_t i = 0; IsNarrow(narrow) && i < on_device_.size(); ++i) {
+      const Node& node = graph_.nodes[i];
+      on_device_[i] = !IsAlias(node, graph_) && Lowered(node).has_value();
+    }
+    plan_->formats_ = KeptFormats(
+        {graph_, slot_of_, sides_.size(), on_device_, parts_.precision});
+    for (size_t slot = 0; slot < sides_.size(); ++slot) {
+      if (IsNarrow(plan_->formats_[slot])) sides_[slot].bytes /= 2;
+    }
+  }
+  bool IsNarrowSlot(Slot slot) const {
+    return IsNarrow(plan_->formats_[At(slot)]);
+  }
+
+  // Operands that the node takes in f32 alone are read from a copy in f32.
+  Status Add(size_t number) {
+    const Node& node = graph_.nodes[number];
+    std::vector<std::pair<ValueId, Slot>> own;
+    const NarrowUse narrow =
+        on_device_[number] ? NarrowUseOf(node) : NarrowUse();
+    for (size_t i = 0; i < node.inputs.size(); ++i) {
+      const ValueId id = node.inputs[i];
+      if (id == kNoValue || narrow.Reads(i)) continue;
+      const Slot slot = slot_of_[static_cast<size_t>(id)];
+      if (!IsNarrowSlot(slot)) continue;
+      own.emplace_back(id, slot);
+      slot_of_[static_cast<size_t>(id)] = InFloats(slot, node.name);
+    }
+    const Status added = AddWithSlots(node);
+    for (const auto& [id, slot] : own) slot_of_[static_cast<size_t>(id)] = slot;
+    return added;
+  }
+  Status AddWithSlots(const Node& node) {
+    if (auto step = Lowered(node)) {
       AddOnDevice(node, *std::move(step));
       return OkStatus();
     }
     return AddOnCpu(node);
+  }
+
+  // The storage that has in f32 what this one keeps in 16 bits.
+  Slot InFloats(Slot slot, const std::string& name) {
+    const auto found = in_floats_.find(slot);
+    if (found != in_floats_.end()) return found->second;
+    const auto to = static_cast<Slot>(sides_.size());
+    in_floats_.emplace(slot, to);
+    const int64_t bytes = sides_[At(slot)].bytes;
+    sides_.emplace_back().bytes = 2 * bytes;
+    plan_->formats_.push_back(cuda::GraphFormat::kF32);
+    DeviceStep step = MakeDeviceConversion(slot, to, bytes / 2);
+    step.reads = {slot};
+    step.writes = {to};
+    std::vector<int32_t> sources;
+    AddSource(sides_[At(slot)].device_action, sources);
+    AddStep(name, std::move(step), std::move(sources));
+    return to;
   }
 
   void AddOnDevice(const Node& node, DeviceStep step) {
@@ -124,16 +185,29 @@ class CudaPlanBuilder {
       if (id != kNoValue)
         step.writes.push_back(slot_of_[static_cast<size_t>(id)]);
     }
+    const bool narrow =
+        std::any_of(step.writes.begin(), step.writes.end(),
+                    [&](Slot slot) { return IsNarrowSlot(slot); });
+    if (narrow) step.text += " -> " + plan_->narrow_name_;
+    AddStep(node.name, std::move(step), std::move(sources));
+  }
+
+  void AddStep(const std::string& name, DeviceStep step,
+               std::vector<int32_t> sources) {
     const int32_t now = Now();
     for (const Slot slot : step.reads) sides_[At(slot)].device_life.last = now;
-    for (const Slot slot : step.writes) PutOnDevice(slot, now);
+    for (const Slot slot : step.writes) {
+      PutOnDevice(slot, now);
+      plan_->made_bytes_ += sides_[At(slot)].bytes;
+      if (IsNarrowSlot(slot)) plan_->narrow_bytes_ += sides_[At(slot)].bytes;
+    }
     Action action = {.kind = Kind::kOnDevice,
                      .step = plan_->device_steps_.size(),
-                     .name = node.name,
+                     .name = name,
                      .sources = std::move(sources)};
     if (step.checks_indices) {
       action.check = plan_->checks_.size();
-      plan_->checks_.push_back({node.name, step.index_size});
+      plan_->checks_.push_back({name, step.index_size});
     }
     plan_->actions_.push_back(std::move(action));
     plan_->device_steps_.push_back(std::move(step));
@@ -379,9 +453,11 @@ class CudaPlanBuilder {
   const CudaPlan::Parts& parts_;
   const Graph& graph_;
   const std::vector<Place> apart_;
-  std::vector<Slot> slot_of_;      // of each value
-  std::vector<Side> sides_;        // of each storage
-  std::set<Slot> host_constants_;  // that steps on the cores read
+  std::vector<Slot> slot_of_;       // of each value
+  std::vector<Side> sides_;         // of each storage
+  std::vector<bool> on_device_;     // nodes; told apart for 16 bits alone
+  std::map<Slot, Slot> in_floats_;  // copies of what is kept in 16 bits
+  std::set<Slot> host_constants_;   // that steps on the cores read
   std::unique_ptr<CudaPlan> plan_;
 };
 

@@ -33,7 +33,6 @@ Copy CopyOf(const DeviceLowering& lowering, ValueId from, ValueId to,
             const Shape& sizes, const Shape& from_strides,
             const Shape& to_strides) {
   Copy copy = {.from = lowering.slot(from), .to = lowering.slot(to)};
-  copy.args.bytes = lowering.IsByte(from);
   copy.args.rank = sizes.rank();
   copy.args.count = sizes.num_elements();
   std::copy(sizes.begin(), sizes.end(), copy.args.sizes);
@@ -50,9 +49,8 @@ DeviceStep CopyStep(std::string text, std::vector<Copy> copies) {
                                              const DeviceSlots& slots) {
     for (const Copy& copy : copies) {
       cuda::CopyStridedArgs args = copy.args;
-      const int64_t size = args.bytes ? 1 : sizeof(float);
-      args.from = slots.bytes_in(copy.from) + copy.from_first * size;
-      args.to = slots.bytes_out(copy.to) + copy.to_first * size;
+      args.from = slots.in(copy.from) + copy.from_first;
+      args.to = slots.out(copy.to) + copy.to_first;
       if (const int error = module.graph_copy_strided(stream, args);
           error != 0) {
         return error;
@@ -80,6 +78,14 @@ MaybeStep OneCopy(const Node& node, const DeviceLowering& lowering,
 }
 
 }  // namespace
+
+DeviceStep MakeDeviceConversion(Slot from, Slot to, int64_t count) {
+  Copy copy = {.from = from, .to = to};
+  copy.args.rank = 1;
+  copy.args.count = copy.args.sizes[0] = count;
+  copy.args.from_strides[0] = copy.args.to_strides[0] = 1;
+  return CopyStep("Convert " + std::to_string(count) + " to f32", {copy});
+}
 
 MaybeStep MakeDeviceTranspose(const Node& node,
                               const DeviceLowering& lowering) {
@@ -202,6 +208,9 @@ MaybeStep MakeDeviceGather(const Node& node, const DeviceLowering& lowering) {
     args.indices = slots.at[at];
     args.x = slots.in(from);
     args.y = slots.out(to);
+    if (in_bytes) {
+      args.x.format = args.y.format = cuda::GraphFormat::kF32;
+    }
     return module.graph_gather(stream, args);
   };
   return step;
@@ -231,7 +240,7 @@ MaybeStep MakeDeviceCast(const Node& node, const DeviceLowering& lowering) {
                     const DeviceSlots& slots) {
     cuda::CastArgs args = fixed;
     args.from = slots.at[from];
-    args.to = slots.out(to);
+    args.to = slots.floats_out(to);
     return module.graph_cast(stream, args);
   };
   return step;

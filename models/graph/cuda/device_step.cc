@@ -10,53 +10,67 @@ namespace {
 
 using Maker = MaybeStep (*)(const Node&, const DeviceLowering&);
 
+// Operands that kernels read in 16 bits, too. Weights and biases are f32.
+constexpr uint32_t kFirst = 1;
+constexpr uint32_t kAll = ~uint32_t{0};
+constexpr uint32_t kBehindLayers = 1u << fused::kResidual | 1u << fused::kGate;
+constexpr NarrowUse kConv = {kFirst | kBehindLayers, true};
+constexpr NarrowUse kProduct = {3 | kBehindLayers, true};
+constexpr NarrowUse kHeads = {7, true};  // not the mask
+constexpr NarrowUse kOne = {kFirst, true};
+constexpr NarrowUse kEach = {kAll, true};
+constexpr NarrowUse kSum = {kFirst, false};  // few results, maybe great ones
+constexpr NarrowUse kNone = {};
+
 struct FusedRow {
   const OpDef* op;
   Maker make;
+  NarrowUse narrow;
 };
 constexpr FusedRow kFused[] = {
-    {&fused::kAttention, MakeDeviceAttention},
-    {&fused::kByteConv, MakeDeviceByteLayer},
-    {&fused::kByteConvTranspose, MakeDeviceByteLayer},
-    {&fused::kByteLinear, MakeDeviceByteLayer},
-    {&fused::kBytePointwise, MakeDevicePointwise},
-    {&fused::kBytePool, MakeDeviceBytePool},
-    {&fused::kConv, MakeDeviceConv},
-    {&fused::kConvTranspose, MakeDeviceConv},
-    {&fused::kGroupNorm, MakeDeviceGroupNorm},
-    {&fused::kLinear, MakeDeviceLinear},
-    {&fused::kLookup, MakeDeviceLookup},
-    {&fused::kMatMul, MakeDeviceMatMul},
-    {&fused::kPointwise, MakeDevicePointwise},
-    {&fused::kPool, MakeDevicePool},
-    {&fused::kVolumeConv, MakeDeviceConv},
+    {&fused::kAttention, MakeDeviceAttention, kHeads},
+    {&fused::kByteConv, MakeDeviceByteLayer, kNone},
+    {&fused::kByteConvTranspose, MakeDeviceByteLayer, kNone},
+    {&fused::kByteLinear, MakeDeviceByteLayer, kNone},
+    {&fused::kBytePointwise, MakeDevicePointwise, kEach},
+    {&fused::kBytePool, MakeDeviceBytePool, kNone},
+    {&fused::kConv, MakeDeviceConv, kConv},
+    {&fused::kConvTranspose, MakeDeviceConv, kConv},
+    {&fused::kGroupNorm, MakeDeviceGroupNorm, kOne},
+    {&fused::kLinear, MakeDeviceLinear, kProduct},
+    {&fused::kLookup, MakeDeviceLookup, kNone},
+    {&fused::kMatMul, MakeDeviceMatMul, kProduct},
+    {&fused::kPointwise, MakeDevicePointwise, kEach},
+    {&fused::kPool, MakeDevicePool, kOne},
+    {&fused::kVolumeConv, MakeDeviceConv, kConv},
 };
 
 struct Row {
   std::string_view op;
   Maker make;
+  NarrowUse narrow;
 };
 constexpr Row kRows[] = {
-    {"Cast", MakeDeviceCast},
-    {"Concat", MakeDeviceConcat},
-    {"DequantizeLinear", MakeDeviceDequantize},
-    {"DynamicQuantizeLinear", MakeDeviceMeasure},
-    {"Expand", MakeDeviceExpand},
-    {"Gather", MakeDeviceGather},
-    {"LayerNormalization", MakeDeviceNorm},
-    {"LogSoftmax", MakeDeviceSoftmax},
-    {"QuantizeLinear", MakeDeviceQuantize},
-    {"RMSNormalization", MakeDeviceNorm},
-    {"ReduceL2", MakeDeviceReduce},
-    {"ReduceMax", MakeDeviceReduce},
-    {"ReduceMean", MakeDeviceReduce},
-    {"ReduceMin", MakeDeviceReduce},
-    {"ReduceSum", MakeDeviceReduce},
-    {"ReduceSumSquare", MakeDeviceReduce},
-    {"Slice", MakeDeviceSlice},
-    {"Softmax", MakeDeviceSoftmax},
-    {"Split", MakeDeviceSplit},
-    {"Transpose", MakeDeviceTranspose},
+    {"Cast", MakeDeviceCast, kNone},
+    {"Concat", MakeDeviceConcat, kEach},
+    {"DequantizeLinear", MakeDeviceDequantize, kNone},
+    {"DynamicQuantizeLinear", MakeDeviceMeasure, kNone},
+    {"Expand", MakeDeviceExpand, kOne},
+    {"Gather", MakeDeviceGather, kOne},
+    {"LayerNormalization", MakeDeviceNorm, kOne},
+    {"LogSoftmax", MakeDeviceSoftmax, kOne},
+    {"QuantizeLinear", MakeDeviceQuantize, kNone},
+    {"RMSNormalization", MakeDeviceNorm, kOne},
+    {"ReduceL2", MakeDeviceReduce, kSum},
+    {"ReduceMax", MakeDeviceReduce, kSum},
+    {"ReduceMean", MakeDeviceReduce, kSum},
+    {"ReduceMin", MakeDeviceReduce, kSum},
+    {"ReduceSum", MakeDeviceReduce, kSum},
+    {"ReduceSumSquare", MakeDeviceReduce, kSum},
+    {"Slice", MakeDeviceSlice, kOne},
+    {"Softmax", MakeDeviceSoftmax, kOne},
+    {"Split", MakeDeviceSplit, kOne},
+    {"Transpose", MakeDeviceTranspose, kOne},
 };
 
 // Values without elements are the cores' to think about, and results that are
@@ -78,6 +92,16 @@ bool MayRunOnDevice(const Node& node, const DeviceLowering& lowering) {
 }
 
 }  // namespace
+
+NarrowUse NarrowUseOf(const Node& node) {
+  for (const FusedRow& row : kFused) {
+    if (row.op == node.op) return row.narrow;
+  }
+  for (const Row& row : kRows) {
+    if (node.Is(row.op)) return row.narrow;
+  }
+  return kNone;
+}
 
 MaybeStep LowerToDevice(const Node& node, const DeviceLowering& lowering) {
   if (!MayRunOnDevice(node, lowering)) return std::nullopt;

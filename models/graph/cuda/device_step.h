@@ -2,6 +2,7 @@
 // node without a kernel has none here and runs on the cores.
 #pragma once
 
+#include <algorithm>
 #include <cstddef>
 #include <cstdint>
 #include <functional>
@@ -10,6 +11,7 @@
 #include <string>
 #include <vector>
 
+#include "config/base/status.h"
 #include "models/cuda/module_api.h"
 #include "models/graph/cuda/byte_sums.h"
 #include "models/graph/ir.h"
@@ -20,6 +22,7 @@ namespace millrace::models::graph {
 // Where the storages of a plan are on the device during one run.
 struct DeviceSlots {
   std::byte* const* at;
+  const cuda::GraphFormat* formats;  // likewise
   int64_t* found;           // of a step that checks indices: two integers
   const std::byte* packed;  // of a step that asks for packed weights
   const std::byte* own;     // what a step has of its own
@@ -31,10 +34,20 @@ struct DeviceSlots {
   uint8_t* bytes_out(Slot slot) const {
     return reinterpret_cast<uint8_t*>(at[slot]);
   }
-  const float* in(Slot slot) const {
-    return slot == kNoSlot ? nullptr : reinterpret_cast<const float*>(at[slot]);
+  // What kernels take in any format.
+  cuda::ValuesIn in(Slot slot) const {
+    return slot == kNoSlot ? cuda::ValuesIn()
+                           : cuda::ValuesIn(at[slot], formats[slot]);
   }
-  float* out(Slot slot) const { return reinterpret_cast<float*>(at[slot]); }
+  cuda::ValuesOut out(Slot slot) const { return {at[slot], formats[slot]}; }
+  // What they take in f32 alone.
+  const float* floats_in(Slot slot) const {
+    return slot == kNoSlot ? nullptr : floats_out(slot);
+  }
+  float* floats_out(Slot slot) const {
+    CHECK(formats[slot] == cuda::GraphFormat::kF32, "the plan kept it in f32");
+    return reinterpret_cast<float*>(at[slot]);
+  }
 };
 
 // A constant in a form that kernels read. Those of the same tensor and form are
@@ -86,9 +99,23 @@ struct DeviceLowering {
   bool IsByte(ValueId id) const { return type(id).dtype == DType::kU8; }
 };
 
+// Which floats of a node may lie in 16 bits on the device; all others are f32.
+struct NarrowUse {
+  uint32_t reads = 0;  // bit i: operand i; the last bit: all from there on
+  bool writes = false;
+
+  bool Reads(size_t operand) const {
+    return (reads >> std::min<size_t>(operand, 31) & 1) != 0;
+  }
+};
+NarrowUse NarrowUseOf(const Node& node);
+
 // None: the cores run it.
 using MaybeStep = std::optional<DeviceStep>;
 MaybeStep LowerToDevice(const Node& node, const DeviceLowering& lowering);
+
+// One storage into another of the same values in its own format.
+DeviceStep MakeDeviceConversion(Slot from, Slot to, int64_t count);
 
 // ---- makers ----
 MaybeStep MakeDeviceLinear(const Node& node, const DeviceLowering& lowering);

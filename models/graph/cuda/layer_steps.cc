@@ -50,7 +50,7 @@ struct LayerEnd {
   }
   cuda::GraphEpilogue At(const DeviceSlots& slots) const {
     cuda::GraphEpilogue end = fixed;
-    end.bias = slots.in(bias);
+    end.bias = slots.floats_in(bias);
     end.residual = slots.in(residual);
     end.gate = slots.in(gate);
     return end;
@@ -290,7 +290,7 @@ MaybeStep MakeDeviceConv(const Node& node, const DeviceLowering& lowering) {
                     const DeviceSlots& slots) {
     cuda::GraphConvArgs args = fixed;
     args.x = slots.in(in);
-    args.w = slots.in(weight);
+    args.w = slots.floats_in(weight);
     args.packed_w.data = slots.packed;
     args.y = slots.out(out);
     args.epilogue = end.At(slots);
@@ -390,7 +390,7 @@ MaybeStep MakeDeviceAttention(const Node& node,
     args.q = slots.in(qs) + q.offset;
     args.k = slots.in(ks) + k.offset;
     args.v = slots.in(vs) + v.offset;
-    args.mask = slots.in(mask);
+    args.mask = slots.floats_in(mask);
     args.out = slots.out(out);
     return module.graph_attention(stream, args);
   };

@@ -39,8 +39,8 @@ DeviceStep NormalizeStep(const Node& node, const DeviceLowering& lowering,
                     const DeviceSlots& slots) {
     cuda::NormalizeArgs args = fixed;
     args.x = slots.in(x);
-    args.weight = slots.in(weight);
-    args.bias = slots.in(bias);
+    args.weight = slots.floats_in(weight);
+    args.bias = slots.floats_in(bias);
     args.y = slots.out(y);
     return module.graph_normalize(stream, args);
   };
@@ -104,9 +104,9 @@ MaybeStep MakeDevicePointwise(const Node& node,
                     const DeviceSlots& slots) {
     cuda::PointwiseArgs args = fixed;
     for (size_t i = 0; i < operands.size(); ++i) {
-      args.x[i] = slots.bytes_in(operands[i]);
+      args.x[i] = slots.in(operands[i]);
     }
-    args.y = slots.bytes_out(y);
+    args.y = slots.out(y);
     return module.graph_pointwise(stream, args);
   };
   return step;

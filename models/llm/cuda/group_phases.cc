@@ -56,8 +56,7 @@ int CudaBackend::MultiplyHead(const Step& step, const CudaLinear& w,
   for (int32_t from = 0; from < gpus_->size(); ++from) {
     const LogitRange range = LogitsOf(shape().vocab, from, gpus_->size());
     const int error = module_.graph_copy_strided(
-        context_->device().stream, {.bytes = false,
-                                    .rank = 2,
+        context_->device().stream, {.rank = 2,
                                     .count = step.num_samples * range.count(),
                                     .sizes = {step.num_samples, range.count()},
                                     .from_strides = {all_logits_.pitch, 1},
