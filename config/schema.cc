@@ -155,7 +155,7 @@ void VisitPrecision(GraphSettings& s, const SettingVisitor& visit) {
                  "tf32 on a GPU; a CPU also has bf16, where it multiplies "
                  "such, and int8 as millrace quantize has chosen: results are "
                  "held against f32 when the model is loaded, and the costliest "
-                 "layers stay in f32; a GPU also has f32, f16 and bf16",
+                 "layers stay in f32; a GPU also has f32, f16, bf16 and int8",
          .choices = {"auto", "f32", "tf32", "f16", "bf16", "int8"}},
         &s.precision);
   visit({.name = "quantization",

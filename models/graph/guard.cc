@@ -19,11 +19,13 @@ struct Layer {
 class Guard {
  public:
   Guard(const Graph& graph, const InstanceOptions& options,
-        const TensorSets& samples, const Stopwatch& stopwatch)
+        const TensorSets& samples, const Stopwatch& stopwatch,
+        const DeviceOpener& opener)
       : graph_(graph),
         options_(options),
         samples_(samples),
-        stopwatch_(stopwatch) {}
+        stopwatch_(stopwatch),
+        opener_(opener) {}
 
   StatusOr<Guarded> Run(double max_error) {
     RETURN_IF_ERROR(ListLayers());
@@ -85,13 +87,16 @@ class Guard {
   }
 
   // Compiles the graph and gives it a context.
-  Status Create(const InstanceOptions& options, Guarded& guarded) const {
+  Status Create(InstanceOptions options, bool in_f32, Guarded& guarded) const {
+    if (opener_) {
+      ASSIGN_OR_RETURN(options.device, opener_(in_f32));
+    }
     CompileOptions compile = options;
     compile.weight_cpus = options.cpus;
     ASSIGN_OR_RETURN(guarded.graph,
                      CompiledGraph::Create(graph_.Copy(), compile));
     guarded.context = ExecutionContext::Create(guarded.graph, options);
-    guarded.options = options;
+    guarded.options = std::move(options);
     return OkStatus();
   }
   Status CreateInF32(Guarded& guarded) const {
@@ -99,7 +104,7 @@ class Guard {
     options.precision = Precision::kF32;
     options.f32_layers = {};
     options.quantization = nullptr;
-    return Create(options, guarded);
+    return Create(std::move(options), true, guarded);
   }
   Status RunInF32() {
     Guarded f32;
@@ -152,7 +157,7 @@ class Guard {
       options.f32_layers.insert(options.f32_layers.end(), f32.begin(),
                                 f32.end());
     }
-    RETURN_IF_ERROR(Create(options, guarded));
+    RETURN_IF_ERROR(Create(std::move(options), false, guarded));
     ASSIGN_OR_RETURN(const TensorSets got, RunAll(*guarded.context, samples_));
     guarded.report.error = ErrorOf(got, want_);
     return guarded;
@@ -162,6 +167,7 @@ class Guard {
   const InstanceOptions& options_;
   const TensorSets& samples_;
   const Stopwatch& stopwatch_;
+  const DeviceOpener& opener_;
   TensorSets want_;
   double f32_ms_ = 0;
   std::vector<Layer> layers_;
@@ -190,9 +196,10 @@ StatusOr<double> LeastMs(ExecutionContext& context, const TensorSets& samples) {
 StatusOr<Guarded> CreateGuarded(const Graph& graph,
                                 const InstanceOptions& options,
                                 const TensorSets& samples, double max_error,
-                                const Stopwatch& stopwatch) {
+                                const Stopwatch& stopwatch,
+                                const DeviceOpener& opener) {
   if (samples.empty()) return InvalidArgument("the guard needs a sample");
-  return Guard(graph, options, samples, stopwatch).Run(max_error);
+  return Guard(graph, options, samples, stopwatch, opener).Run(max_error);
 }
 
 }  // namespace millrace::models::graph

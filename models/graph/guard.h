@@ -17,6 +17,7 @@
 #include <vector>
 
 #include "config/base/status.h"
+#include "models/graph/device.h"
 #include "models/graph/execution_context.h"
 #include "models/graph/quantize/compare.h"
 
@@ -41,6 +42,11 @@ using Stopwatch =
 // some tenths of a second.
 StatusOr<double> LeastMs(ExecutionContext& context, const TensorSets& samples);
 
+// A device, which belongs to one graph: asked for each that is compiled. In
+// f32: the one that others are held against.
+using DeviceOpener =
+    std::function<StatusOr<std::shared_ptr<GraphDevice>>(bool in_f32)>;
+
 struct Guarded {
   std::shared_ptr<CompiledGraph> graph;
   std::unique_ptr<ExecutionContext> context;  // of it; has run the samples
@@ -51,10 +57,12 @@ struct Guarded {
 // `options` ask for bf16, or for int8 by a quantisation table. The table has
 // each layer's error, which gives the order in which layers go back to f32. For
 // bf16 each layer is tried alone to find it: one context for each layer, one
-// after the other. `max_error` is as ErrorOf has it. One sample at least.
+// after the other. `max_error` is as ErrorOf has it. One sample at least. Runs
+// on the devices of `opener`; none: on the cores.
 StatusOr<Guarded> CreateGuarded(const Graph& graph,
                                 const InstanceOptions& options,
                                 const TensorSets& samples, double max_error,
-                                const Stopwatch& stopwatch = LeastMs);
+                                const Stopwatch& stopwatch = LeastMs,
+                                const DeviceOpener& opener = nullptr);
 
 }  // namespace millrace::models::graph

@@ -19,14 +19,15 @@ StatusOr<graph::InstanceOptions> GraphOptions(const ParsedArgs& args,
   options.isa = args.Text("isa", "");
   const std::string precision = args.Text("precision", "auto");
   const auto on_device = graph::DevicePrecisionOf(precision);
-  ASSIGN_OR_RETURN(
-      options.device,
-      graph::OpenGraphDevice(args.Text("device", "cpu"),
-                             on_device.value_or(graph::DevicePrecision::kF32)));
-  if (options.device != nullptr) {
-    if (on_device) return options;
-    return UsageError("--precision " + precision +
-                      " is not for a GPU; auto, f32, tf32, f16 and bf16 are");
+  ASSIGN_OR_RETURN(options.device,
+                   graph::OpenGraphDevice(
+                       args.Text("device", "cpu"),
+                       on_device.value_or(graph::DevicePrecision::kTf32)));
+  if (options.device != nullptr && on_device) return options;
+  if (options.device != nullptr && precision != "int8") {
+    return UsageError(
+        "--precision " + precision +
+        " is not known; auto, f32, tf32, f16, bf16 and int8 are for a GPU");
   }
   if (precision == "bf16") {
     options.precision = graph::Precision::kBf16;

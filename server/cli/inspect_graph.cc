@@ -172,8 +172,10 @@ Status PrintPlaces(const ParsedArgs& args, const std::string& path,
       SizeText(counts.copied_bytes).c_str());
   std::printf(
       "precision      %s: factors of products and convolutions%s\n",
-      std::string(graph::DevicePrecisionName(options.device->precision()))
-          .c_str(),
+      options.quantization != nullptr
+          ? "int8 where the table has it, else tf32"
+          : std::string(graph::DevicePrecisionName(options.device->precision()))
+                .c_str(),
       counts.narrow_bytes > 0 ? ", values between them" : "");
   return OkStatus();
 }

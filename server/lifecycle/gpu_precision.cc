@@ -6,6 +6,7 @@
 #include <vector>
 
 #include "config/base/log.h"
+#include "models/graph/guard.h"
 
 namespace millrace::server {
 namespace {
@@ -13,14 +14,10 @@ namespace {
 namespace graph = models::graph;
 using graph::DevicePrecision;
 
+// What is not in bytes in a graph of int8.
+constexpr DevicePrecision kBesideInt8 = DevicePrecision::kTf32;
+
 Status CheckOnGpu(const config::GraphSettings& settings) {
-  if (!graph::DevicePrecisionOf(settings.precision)) {
-    return InvalidArgument(
-               "precision is '" + settings.precision +
-               "', which GPUs do not compute graphs in; set precision to auto, "
-               "f32, tf32, f16 or bf16, or device to cpu")
-        .At("precision");
-  }
   if (settings.backend == "onednn") {
     return InvalidArgument(
                "graph_backend is 'onednn', which computes on CPUs alone; set "
@@ -78,6 +75,30 @@ StatusOr<double> ErrorAt(DevicePrecision precision,
   return graph::ErrorOf(got, want);
 }
 
+// The layers that the table has, as far as their error allows.
+Status QuantizeOn(const std::shared_ptr<graph::GraphDevice>& gpu,
+                  const graph::Graph& model,
+                  const config::ModelSettings& settings,
+                  graph::InstanceOptions& options, PreparedGraph& all) {
+  ASSIGN_OR_RETURN(options.quantization, QuantizationOf(settings));
+  ASSIGN_OR_RETURN(
+      const graph::TensorSets samples,
+      PrecisionSamples(settings.graph, model, graph::LeftOutSizes::kLeast));
+  const auto open = [&](bool in_f32) {
+    return graph::OpenGraphDevice(gpu->name(),
+                                  in_f32 ? DevicePrecision::kF32 : kBesideInt8);
+  };
+  ASSIGN_OR_RETURN(
+      const graph::Guarded guarded,
+      graph::CreateGuarded(
+          model, options, samples,
+          static_cast<double>(settings.graph.max_precision_error) / 1e6,
+          graph::LeastMs, open));
+  options.quantization = guarded.options.quantization;
+  all.parameters = TellGuarded(settings, "int8", guarded.report);
+  return OkStatus();
+}
+
 }  // namespace
 
 StatusOr<Gpus> GpusFor(const config::ModelSettings& settings) {
@@ -89,8 +110,8 @@ StatusOr<Gpus> GpusFor(const config::ModelSettings& settings) {
   }
   RETURN_IF_ERROR(fits);
   return graph::OpenGraphDevices(
-      name, graph::DevicePrecisionOf(settings.graph.precision)
-                .value_or(DevicePrecision::kF32));
+      name,
+      graph::DevicePrecisionOf(settings.graph.precision).value_or(kBesideInt8));
 }
 
 StatusOr<PreparedGraph> PrepareOnGpus(Gpus gpus, const graph::Graph& model,
@@ -124,18 +145,19 @@ StatusOr<PreparedGraph> PrepareOnGpus(Gpus gpus, const graph::Graph& model,
     told.emplace_back("precision_error", Number(error));
   }
   PreparedGraph all;
+  const bool is_int8 = settings.graph.precision == "int8";
+  if (is_int8) {
+    RETURN_IF_ERROR(QuantizeOn(gpus.front(), model, settings, options, all));
+  }
   std::string names;
   for (const auto& gpu : gpus) {
     ASSIGN_OR_RETURN(PreparedGraph one, PrepareAt(served, gpu, model, options));
     names += (names.empty() ? "" : ",") + gpu->name();
-    if (all.graphs.empty()) {
-      all = std::move(one);
-    } else {
-      all.graphs.push_back(one.graphs.front());
-    }
+    all.graphs.push_back(one.graphs.front());
+    if (all.context == nullptr) all.context = std::move(one.context);
   }
-  all.parameters = std::move(told);
-  all.parameters.emplace_back("precision", Name(served));
+  all.parameters.insert(all.parameters.end(), told.begin(), told.end());
+  if (!is_int8) all.parameters.emplace_back("precision", Name(served));
   all.parameters.emplace_back("device", names);
   return all;
 }

@@ -21,7 +21,8 @@ StatusOr<Gpus> GpusFor(const config::ModelSettings& settings);
 
 // On each of GpusFor. f16 and bf16 are held against f32 on the samples, on the
 // first GPU; where they are further off than max_precision_error the graph is
-// served in tf32.
+// served in tf32. int8 is guarded as on the cores, layer by layer; what is not
+// in bytes is tf32.
 StatusOr<PreparedGraph> PrepareOnGpus(Gpus gpus,
                                       const models::graph::Graph& graph,
                                       const config::ModelSettings& settings,

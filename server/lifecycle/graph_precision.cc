@@ -6,7 +6,6 @@
 #include "config/base/log.h"
 #include "models/cpu/onednn/onednn.h"
 #include "models/graph/backend_choice.h"
-#include "models/graph/guard.h"
 #include "models/graph/sample_inputs.h"
 #include "server/lifecycle/gpu_precision.h"
 
@@ -54,6 +53,51 @@ StatusOr<graph::TensorSets> PrecisionSamples(
   return samples;
 }
 
+StatusOr<std::shared_ptr<const graph::QuantizationTable>> QuantizationOf(
+    const config::ModelSettings& settings) {
+  const std::string& file = settings.graph.quantization;
+  ASSIGN_OR_RETURN(graph::QuantizationTable table,
+                   graph::LoadQuantization(
+                       file.empty() ? settings.path + ".quant.json" : file));
+  return std::make_shared<const graph::QuantizationTable>(std::move(table));
+}
+
+std::vector<std::pair<std::string, std::string>> TellGuarded(
+    const config::ModelSettings& settings, const std::string& precision,
+    const graph::PrecisionReport& report) {
+  const std::string id = config::ModelId(settings);
+  const double allowed =
+      static_cast<double>(settings.graph.max_precision_error) / 1e6;
+  const auto in_f32 = static_cast<int64_t>(report.f32_layers.size());
+  LogInfo("precision held against f32",
+          {{"model", id},
+           {"precision", precision},
+           {"layers", report.layers},
+           {"error", Number(report.error)},
+           {"error_of_all", Number(report.asked_error)},
+           {"max_error", Number(allowed)},
+           {"samples", settings.graph.precision_samples.empty()
+                           ? "made up"
+                           : settings.graph.precision_samples},
+           {"f32_layers", in_f32},
+           {"f32_ms", Number(report.f32_ms)},
+           {"reduced_ms", Number(report.reduced_ms)}});
+  if (report.too_slow) {
+    LogWarning("served in f32, which is faster here",
+               {{"model", id},
+                {"precision", precision},
+                {"f32_ms", Number(report.f32_ms)},
+                {"reduced_ms", Number(report.reduced_ms)}});
+  } else if (in_f32 > 0) {
+    LogWarning("layers stay in f32 because their error is too large",
+               {{"model", id}, {"layers", Names(report.f32_layers)}});
+  }
+  return {{"precision", report.too_slow ? "f32" : precision},
+          {"precision_error", Number(report.error)},
+          {"precision_layers", std::to_string(report.layers)},
+          {"precision_f32_layers", Names(report.f32_layers)}};
+}
+
 namespace {
 
 Status SetPrecision(const config::ModelSettings& settings,
@@ -62,12 +106,7 @@ Status SetPrecision(const config::ModelSettings& settings,
     options.precision = graph::Precision::kBf16;
     return OkStatus();
   }
-  const std::string& file = settings.graph.quantization;
-  ASSIGN_OR_RETURN(graph::QuantizationTable table,
-                   graph::LoadQuantization(
-                       file.empty() ? settings.path + ".quant.json" : file));
-  options.quantization =
-      std::make_shared<const graph::QuantizationTable>(std::move(table));
+  ASSIGN_OR_RETURN(options.quantization, QuantizationOf(settings));
   return OkStatus();
 }
 
@@ -192,37 +231,10 @@ StatusOr<PreparedGraph> PrepareGraph(graph::Graph model,
   ASSIGN_OR_RETURN(graph::Guarded guarded,
                    graph::CreateGuarded(model, options, samples, allowed));
   const graph::PrecisionReport& report = guarded.report;
-  const auto in_f32 = static_cast<int64_t>(report.f32_layers.size());
-  LogInfo("precision held against f32",
-          {{"model", id},
-           {"precision", precision},
-           {"layers", report.layers},
-           {"error", Number(report.error)},
-           {"error_of_all", Number(report.asked_error)},
-           {"max_error", Number(allowed)},
-           {"samples", settings.graph.precision_samples.empty()
-                           ? "made up"
-                           : settings.graph.precision_samples},
-           {"f32_layers", in_f32},
-           {"f32_ms", Number(report.f32_ms)},
-           {"reduced_ms", Number(report.reduced_ms)}});
-  if (report.too_slow) {
-    LogWarning("served in f32, which is faster here",
-               {{"model", id},
-                {"precision", precision},
-                {"f32_ms", Number(report.f32_ms)},
-                {"reduced_ms", Number(report.reduced_ms)}});
-  } else if (in_f32 > 0) {
-    LogWarning("layers stay in f32 because their error is too large",
-               {{"model", id}, {"layers", Names(report.f32_layers)}});
-  }
   PreparedGraph prepared;
   prepared.graphs = {std::move(guarded.graph)};
   prepared.context = std::move(guarded.context);
-  prepared.parameters = {{"precision", report.too_slow ? "f32" : precision},
-                         {"precision_error", Number(report.error)},
-                         {"precision_layers", std::to_string(report.layers)},
-                         {"precision_f32_layers", Names(report.f32_layers)}};
+  prepared.parameters = TellGuarded(settings, precision, report);
   if (report.f32_ms > 0) {
     for (const auto& [name, value] :
          {std::pair<const char*, std::string>{"precision_asked", precision},

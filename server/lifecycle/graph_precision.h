@@ -10,6 +10,7 @@
 #include "config/base/status.h"
 #include "config/schema.h"
 #include "models/graph/execution_context.h"
+#include "models/graph/guard.h"
 #include "models/graph/quantize/compare.h"
 #include "models/graph/sample_inputs.h"
 
@@ -30,6 +31,15 @@ struct PreparedGraph {
 StatusOr<PreparedGraph> PrepareGraph(models::graph::Graph graph,
                                      const config::ModelSettings& settings,
                                      models::graph::InstanceOptions options);
+
+// The table of `millrace quantize` that the settings name, or MODEL.quant.json.
+StatusOr<std::shared_ptr<const models::graph::QuantizationTable>>
+QuantizationOf(const config::ModelSettings& settings);
+// What the guard said of a graph at this precision, into the log and into
+// parameters.
+std::vector<std::pair<std::string, std::string>> TellGuarded(
+    const config::ModelSettings& settings, const std::string& precision,
+    const models::graph::PrecisionReport& report);
 
 // What a graph at reduced precision is held against f32 on: the files that the
 // settings name, else one made up. INVALID_ARGUMENT: none can be made up.

@@ -4,6 +4,7 @@ import concurrent.futures
 import json
 import os
 import re
+import shutil
 import subprocess
 
 import numpy as np
@@ -128,6 +129,39 @@ def test_quantised_graphs_give_the_cpus_bytes(kind, on_cpu):
     assert f", {on_cpu} on the CPU" in done.stdout
 
 
+def test_int8_quantises_a_graph_at_load_as_on_the_cpu(tmp_path):
+    model = tmp_path / "resnet50.onnx"
+    shutil.copy(DATA / "resnet50.onnx", model)
+    np.savez(tmp_path / "samples.npz", x=inputs_of("resnet50", "b3")[0])
+    subprocess.run([BINARY, "quantize", model, "--calibration",
+                    tmp_path / "samples.npz"], check=True,
+                   stdout=subprocess.DEVNULL)
+    flags = ["--precision", "int8", "--precision-samples",
+             tmp_path / "samples.npz"]
+    arrays = inputs_of("resnet50", "b2")
+    with start(model) as f32:
+        exact = infer(f32, "resnet50", arrays)[0]
+    for most, all_in_bytes in [("100%", True), ("0", False)]:
+        more = [*flags, "--max-precision-error", most]
+        with start(model, *more) as cpu, start(
+                model, *more, "--device", "cuda:0", env=EMULATED) as gpu:
+            told = metadata(gpu, "resnet50")["parameters"]
+            assert told["device"] == "cuda:0"
+            assert told["precision"] == "int8"
+            on_cpu = metadata(cpu, "resnet50")["parameters"]
+            assert told["precision_layers"] == on_cpu["precision_layers"]
+            assert (told["precision_f32_layers"] == "") == all_in_bytes
+            got = infer(gpu, "resnet50", arrays)[0]
+            want = infer(cpu, "resnet50", arrays)[0]
+        size = np.abs(exact).max()
+        # Layers on bytes give the same bytes; what is not in bytes is tf32.
+        assert np.abs(got - want).max() <= 2**-8 * size
+        assert (np.abs(got - exact).max() > 2**-8 * size) == all_in_bytes
+    listed = inspect(model, "--device", "cuda:0", "--precision", "int8")
+    assert "  cuda:0  Int8 Conv 1 x " in listed.stdout
+    assert "precision      int8" in listed.stdout
+
+
 def test_a_cpu_computes_what_gpus_have_in_f32():
     with start(DATA / "resnet50.onnx", "--precision", "f16") as cpu:
         assert metadata(cpu, "resnet50")["parameters"]["precision"] == "f32"
@@ -191,8 +225,6 @@ def test_inspect_says_what_runs_where():
                      r"f16", halves.stdout)
     assert ("precision      f16: factors of products and convolutions, values "
             "between them" in halves.stdout)
-    wrong = inspect("unet.onnx", "--device", "cuda:0", "--precision", "int8")
-    assert "is not for a GPU" in wrong.stdout + wrong.stderr
     without = inspect("unet.onnx", "--device", "cuda:0", env=NO_MODULE)
     assert without.returncode == 1
     assert "there is no CUDA module" in without.stdout
@@ -213,7 +245,7 @@ def test_run_and_profile_take_a_device():
 
 @pytest.mark.parametrize("flags, said", [
     ([], "there is no CUDA module, looked for '/nonexistent/module.so'"),
-    (["--precision", "int8"], "which GPUs do not compute graphs in"),
+    (["--precision", "int8"], "resnet50.onnx.quant.json"),
     (["--graph-backend", "onednn"], "computes on CPUs alone"),
 ])
 def test_what_cannot_be_is_told_in_a_sentence(flags, said):
@@ -253,12 +285,12 @@ def test_auto_takes_the_gpu_where_it_can_serve_what_is_asked():
         assert metadata(server, "resnet50")["parameters"]["device"] == "cuda:0"
     # Then the CPU is asked, which wants the table that is not there.
     done = subprocess.run(
-        [BINARY, "serve", path, "--device", "auto", "--precision", "int8",
-         "--http-port", "0", "--grpc-port", "0"],
-        capture_output=True, text=True, timeout=120,
+        [BINARY, "serve", path, "--device", "auto", "--graph-backend",
+         "onednn", "--precision", "int8", "--http-port", "0", "--grpc-port",
+         "0"], capture_output=True, text=True, timeout=120,
         env={**os.environ, **EMULATED})
     assert "graphs run on the CPU" in done.stderr
-    assert "which GPUs do not compute graphs in" in done.stderr
+    assert "computes on CPUs alone" in done.stderr
     assert "resnet50.onnx.quant.json" in done.stderr
 
 
