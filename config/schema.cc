@@ -300,6 +300,12 @@ void VisitMemory(LlmSettings& s, const SettingVisitor& visit) {
          .help = "on a GPU, launch the kernels of each step one by one instead "
                  "of running steps of generated tokens as CUDA graphs"},
         &s.enforce_eager);
+  visit({.name = "gemm_backend",
+         .help = "on a GPU, what multiplies prompts by weights in F16 or BF16: "
+                 "native: this program's kernels; cublaslt: NVIDIA's library, "
+                 "native where it is absent",
+         .choices = {"native", "cublaslt"}},
+        &s.gemm_backend);
   visit({.name = "huge_pages", .help = "ask for huge pages for the weights"},
         &s.huge_pages);
 }

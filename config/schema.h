@@ -121,6 +121,9 @@ struct LlmSettings {
   // Share of a GPU's memory that the model may take, 0 to 1.
   std::string gpu_memory_utilization = "0.9";
   bool enforce_eager = false;  // no CUDA graphs
+  // Products of prompts with weights in F16 or BF16 on a GPU: native |
+  // cublaslt.
+  std::string gemm_backend = "native";
   bool huge_pages = true;
   // Processes that serve the model together, each with a part of every matrix;
   // and how long one waits for the others within a step.

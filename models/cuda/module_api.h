@@ -12,6 +12,7 @@
 #include <cstddef>
 #include <cstdint>
 
+#include "models/cuda/blas_kernels.h"
 #include "models/cuda/graph_byte_kernels.h"
 #include "models/cuda/graph_kernels.h"
 #include "models/cuda/kernels.h"
@@ -102,6 +103,8 @@ struct Module {
   int (*multiply_rows)(Stream, const LinearArgs&);
   int (*multiply_on_tensors)(Stream, const LinearArgs&);
   int (*multiply_int8)(Stream, const LinearArgs&);
+  int (*finish_product)(Stream, const FinishProductArgs&);
+  int (*compare_rows)(Stream, const CompareRowsArgs&);
   int (*add_lora)(Stream, const LoraArgs&);
   int (*route_rows)(Stream, const RouteArgs&);
   int (*order_uses)(Stream, const OrderUsesArgs&);
@@ -149,6 +152,8 @@ inline void SetKernels(Module& table) {
   table.multiply_rows = MultiplyRows;
   table.multiply_on_tensors = MultiplyOnTensors;
   table.multiply_int8 = MultiplyInt8;
+  table.finish_product = FinishProduct;
+  table.compare_rows = CompareRows;
   table.add_lora = AddLora;
   table.route_rows = RouteRows;
   table.order_uses = OrderUses;

@@ -68,6 +68,7 @@ CudaBackend::CudaBackend(const CudaBackendOptions& options)
       context_(options.context),
       module_(context_->module()),
       gpus_(options.gpus),
+      blas_(options.blas),
       kv_format_(options.kv_format),
       compute_(options.compute),
       threads_(options.threads),
@@ -333,11 +334,13 @@ Status CudaBackend::Bind(int32_t num_pages) {
   }
   RETURN_IF_ERROR(BindExperts(both));
   const int64_t all_rounded_bytes =
-      both * std::max(rounded_bytes, UsedExperts() * RoundedUseBytes());
+      (both + BlasRows()) *
+      std::max(rounded_bytes, UsedExperts() * RoundedUseBytes());
   if (all_rounded_bytes > 0) {
     ASSIGN_OR_RETURN(rounded_, context_->Allocate(all_rounded_bytes,
                                                   "the buffers of a step"));
   }
+  RETURN_IF_ERROR(BindBlas());
   RETURN_IF_ERROR(BindAdapters());
   RETURN_IF_ERROR(BindGroup());
   if (has_branch_) RETURN_IF_ERROR(AllocateRows(branch_, both, hidden));

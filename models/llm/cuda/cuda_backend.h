@@ -19,6 +19,7 @@
 #include <vector>
 
 #include "models/cuda/module_api.h"
+#include "models/gpu/blas_products.h"
 #include "models/gpu/cuda_context.h"
 #include "models/gpu/stream_timer.h"
 #include "models/llm/backend.h"
@@ -46,6 +47,8 @@ struct CudaBackendOptions {
   StepLimits limits;
   std::shared_ptr<CudaContext> context;
   std::shared_ptr<NcclGroup> gpus;  // null: this one computes all
+  // For rows of prompts by weights in F16 or BF16; null: kernels do those, too.
+  std::shared_ptr<BlasProducts> blas;
   cuda::KvFormat kv_format = cuda::KvFormat::kF16;
   CudaCompute compute = CudaCompute::kAuto;
   bool graphs = true;   // CUDA graphs of steps that draw in each row
@@ -61,7 +64,9 @@ inline int64_t LogitsWidth(const BackendShape& shape) {
 
 // What the buffers of a step take at most, estimated from shapes.
 int64_t CudaStepBytes(const BackendShape& shape, const StepLimits& limits);
-// Of these, A x of rows with adapters.
+// What products of prompts by cuBLASLt take beside them.
+int64_t CudaBlasBytes(const BackendShape& shape, const StepLimits& limits);
+// Of a step, A x of rows with adapters.
 int64_t CudaLoraBytes(const BackendShape& shape, const StepLimits& limits);
 
 cuda::RowFunction RowFunctionOf(Activation activation);
@@ -119,6 +124,8 @@ class CudaBackend final : public Backend {
     const int32_t* message = nullptr;  // on the device
     int32_t num_tokens = 0;            // and rows of the padding
     int32_t num_prompt_rows = 0;
+    int32_t first_prompt_row = 0;  // these are in [first, end)
+    int32_t end_prompt_row = 0;
     int32_t num_samples = 0;
     int32_t num_copies = 0;
     bool all_sample = false;  // the rows kept for the head are all rows
@@ -133,6 +140,8 @@ class CudaBackend final : public Backend {
     const int32_t* ids = nullptr;  // on the device; null: 0, 1, ...
     int32_t count = 0;
     bool prompt = false;
+    int32_t first = 0;  // all are in [first, end)
+    int32_t end = 0;
   };
   // A norm's vectors among the constants; below 0: none.
   struct NormAt {
@@ -244,6 +253,13 @@ class CudaBackend final : public Backend {
   // set is nothing.
   std::array<RowSet, 2> RowSets(const Step& step, bool kept,
                                 bool has_roles) const;
+  // ---- products of prompts by cuBLASLt: blas_phases.cc ----
+  // Rows of prompts may be multiplied by it.
+  void NotePrompts(const Linear& linear);
+  int64_t BlasRows() const;  // that rounded_ has behind those of a step
+  Status BindBlas();
+  // What failed, of a phase that gave this number.
+  Status WhyNotLaunched(int error) const;
   // What a product with weights of the format reads of a row.
   cuda::InputFormat InputOf(const CudaLinear& linear, cuda::WeightFormat format,
                             bool prompt) const;
@@ -343,6 +359,7 @@ class CudaBackend final : public Backend {
   const std::shared_ptr<CudaContext> context_;
   const cuda::Module& module_;
   const std::shared_ptr<NcclGroup> gpus_;  // outlives graphs_
+  const std::shared_ptr<BlasProducts> blas_;
   const cuda::KvFormat kv_format_;
   const CudaCompute compute_;
   const int32_t threads_;
@@ -364,6 +381,7 @@ class CudaBackend final : public Backend {
   // What adds the attention of that layer, once the feed-forward has read x.
   std::function<int(const Step&)> waiting_;
   std::vector<std::unique_ptr<Experts>> experts_;
+  std::vector<const CudaLinear*> of_prompts_;
   std::string unsupported_;  // what no kernel does
   StepMessage message_;
   LoraStep lora_;

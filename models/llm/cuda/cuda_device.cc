@@ -5,6 +5,7 @@
 #include <cstring>
 #include <utility>
 
+#include "config/base/log.h"
 #include "models/cpu/isa.h"
 #include "models/llm/cuda/cuda_lora.h"
 #include "models/llm/cuda/cuda_runner.h"
@@ -40,6 +41,24 @@ StatusOr<int64_t> MemoryOf(const cuda::Device& device,
   return static_cast<int64_t>(std::min(wanted, possible));
 }
 
+// What the setting asks for. Where cuBLASLt cannot be used a line in the log
+// says why, and kernels multiply: null.
+StatusOr<std::shared_ptr<BlasProducts>> BlasOf(
+    const std::string& gemm_backend, std::shared_ptr<CudaContext> context) {
+  if (gemm_backend == "native") return std::shared_ptr<BlasProducts>();
+  if (gemm_backend != "cublaslt") {
+    return InvalidArgument("gemm_backend is '" + gemm_backend +
+                           "'; native and cublaslt exist")
+        .At("gemm_backend");
+  }
+  StatusOr<std::unique_ptr<BlasProducts>> opened =
+      BlasProducts::Open(std::move(context));
+  if (opened.ok()) return std::shared_ptr(std::move(opened).value());
+  LogWarning("native kernels multiply prompts, not cuBLASLt",
+             {{"why", opened.status().message()}});
+  return std::shared_ptr<BlasProducts>();
+}
+
 }  // namespace
 
 StatusOr<std::unique_ptr<Device>> CudaDevice::Open(
@@ -67,6 +86,8 @@ StatusOr<std::unique_ptr<Device>> CudaDevice::Open(
           module, ordinal,
           {.setting = "gpu_memory_utilization",
            .remedy = "lower gpu_memory_utilization, or take a smaller model"}));
+  ASSIGN_OR_RETURN(device->blas_,
+                   BlasOf(settings.gemm_backend, device->context_));
   device->lora_store_ = std::make_shared<CudaLoraStore>(
       module, ordinal, device->compute_ == CudaCompute::kF32);
   ASSIGN_OR_RETURN(
@@ -81,7 +102,8 @@ std::string CudaDevice::name() const {
 
 std::string CudaDevice::kernels() const {
   const cuda::Device& device = context_->device();
-  return "cuda sm_" + std::to_string(device.major * 10 + device.minor);
+  return "cuda sm_" + std::to_string(device.major * 10 + device.minor) +
+         (blas_ == nullptr ? "" : ", cuBLASLt " + blas_->VersionText());
 }
 
 Status CudaDevice::Join(std::shared_ptr<Group> group) {
@@ -131,7 +153,8 @@ int64_t CudaDevice::WeightBytes(GgmlType type, int64_t rows, int64_t k) const {
 
 int64_t CudaDevice::StepBytes(const BackendShape& shape,
                               const StepLimits& limits) const {
-  return CudaStepBytes(shape, limits);
+  return CudaStepBytes(shape, limits) +
+         (blas_ == nullptr ? 0 : CudaBlasBytes(shape, limits));
 }
 
 int64_t CudaDevice::KvPageBytes(const BackendShape& shape) const {
@@ -145,6 +168,7 @@ std::unique_ptr<Backend> CudaDevice::NewBackend(const BackendShape& shape,
                          .limits = limits,
                          .context = context_,
                          .gpus = gpus_,
+                         .blas = blas_,
                          .kv_format = kv_format_,
                          .compute = compute_,
                          .graphs = graphs_,

@@ -6,6 +6,7 @@
 #include <string>
 
 #include "models/cpu/llm_kernels.h"
+#include "models/gpu/blas_products.h"
 #include "models/gpu/cuda_context.h"
 #include "models/llm/cuda/cuda_backend.h"
 #include "models/llm/cuda/nccl_group.h"
@@ -17,9 +18,9 @@ namespace millrace::models {
 
 class CudaDevice final : public Device {
  public:
-  // GPU number `ordinal`. Heeds kv_cache_dtype, compute_dtype, enforce_eager,
-  // gpu_memory_utilization, tensor_parallel_timeout and the number of `cpus`,
-  // which pack weights.
+  // GPU number `ordinal`. Heeds kv_cache_dtype, compute_dtype, gemm_backend,
+  // enforce_eager, gpu_memory_utilization, tensor_parallel_timeout and the
+  // number of `cpus`, which pack weights.
   // FAILED_PRECONDITION says in one sentence why the GPU cannot serve.
   static StatusOr<std::unique_ptr<Device>> Open(
       const config::LlmSettings& settings, const std::string& isa,
@@ -50,6 +51,7 @@ class CudaDevice final : public Device {
   CudaDevice() = default;
 
   std::shared_ptr<CudaContext> context_;
+  std::shared_ptr<BlasProducts> blas_;  // null: kernels multiply
   std::shared_ptr<LoraStore> lora_store_;
   const KernelTable* kernels_ = nullptr;  // for drawing
   cuda::KvFormat kv_format_ = cuda::KvFormat::kF16;

@@ -22,6 +22,8 @@ class CudaBackend::CudaLinear final : public Linear {
     int64_t first_output;
     int64_t row_bytes;
     int64_t at = 0;  // of the first row, among all weights
+    // What multiplies rows of prompts; null: a kernel.
+    mutable const BlasProduct* blas = nullptr;
 
     // Packs one row to its place; `weights` are zeros there.
     void Pack(int64_t row, std::byte* weights) const;

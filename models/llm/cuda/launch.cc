@@ -26,6 +26,8 @@ Status CudaBackend::Launch(const StepBatch& batch,
   const Step step = {.message = step_.as<int32_t>(),
                      .num_tokens = message_.num_rows,
                      .num_prompt_rows = message_.num_prompt_rows,
+                     .first_prompt_row = message_.first_prompt_row,
+                     .end_prompt_row = message_.end_prompt_row,
                      .num_samples = message_.num_samples,
                      .num_copies = batch.num_copies,
                      .all_sample = message_.all_sample};
@@ -40,7 +42,7 @@ Status CudaBackend::Launch(const StepBatch& batch,
 
 Status CudaBackend::LaunchPhases(const Step& step) {
   for (const Phase& phase : phases_) {
-    RETURN_IF_ERROR(context_->Launched(phase.launch(step)));
+    RETURN_IF_ERROR(WhyNotLaunched(phase.launch(step)));
     if (gpus_ != nullptr) RETURN_IF_ERROR(gpus_->status());
     if (is_timed_) KeepTimes(timer_.Mark());
   }

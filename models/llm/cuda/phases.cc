@@ -62,7 +62,11 @@ std::array<CudaBackend::RowSet, 2> CudaBackend::RowSets(const Step& step,
     return {RowSet{.count = RowsOf(step, kept)}};
   }
   const int32_t* ids = step.message + message_.rows_by_role;
-  return {RowSet{.ids = ids, .count = step.num_prompt_rows, .prompt = true},
+  return {RowSet{.ids = ids,
+                 .count = step.num_prompt_rows,
+                 .prompt = true,
+                 .first = step.first_prompt_row,
+                 .end = step.end_prompt_row},
           RowSet{.ids = ids + step.num_prompt_rows,
                  .count = step.num_tokens - step.num_prompt_rows}};
 }
@@ -142,20 +146,23 @@ int CudaBackend::MultiplySet(const RowSet& rows, const CudaLinear& w,
                               ? module_.multiply_int8
                               : module_.multiply_on_tensors;
     const int64_t first = w.parts[i].first_output;
-    const int error =
-        multiply(context_->device().stream,
-                 {.weights = WeightsOf(w, i),
-                  .bias = w.bias < 0 ? nullptr : constant(w.bias) + first,
-                  .x = x.rows.data,
-                  .pitch = x.rows.pitch,
-                  .rounded = rounded_.data(),
-                  .rounded_bytes = cuda::RoundedBytes(input, inputs),
-                  .row_ids = rows.ids,
-                  .rows = rows.count,
-                  .adds = adds,
-                  .scale = scale,
-                  .y = y.data + first,
-                  .out_pitch = y.pitch});
+    const cuda::LinearArgs args = {
+        .weights = WeightsOf(w, i),
+        .bias = w.bias < 0 ? nullptr : constant(w.bias) + first,
+        .x = x.rows.data,
+        .pitch = x.rows.pitch,
+        .rounded = rounded_.data(),
+        .rounded_bytes = cuda::RoundedBytes(input, inputs),
+        .row_ids = rows.ids,
+        .rows = rows.count,
+        .adds = adds,
+        .scale = scale,
+        .y = y.data + first,
+        .out_pitch = y.pitch};
+    const BlasProduct* blas = rows.prompt ? w.parts[i].blas : nullptr;
+    const int error = blas != nullptr
+                          ? blas_->Multiply(*blas, args, rows.first, rows.end)
+                          : multiply(context_->device().stream, args);
     if (error != 0) return error;
   }
   return 0;
@@ -231,6 +238,7 @@ void CudaBackend::DoNormLinear(const Norm& norm, const Linear& qkv) {
   ++layer_;
   Enter(StepPhase::kQkv);
   Adapt(qkv, kQkvTargets);
+  NotePrompts(qkv);
   Record([this, at = AddNorm(norm),
           &w = static_cast<const CudaLinear&>(qkv)](const Step& step) {
     return Multiply(step, false, w, Normed(at, x_), qkv_);
@@ -373,6 +381,7 @@ void CudaBackend::DoLinearResidual(Branch branch, const Linear& linear,
   Adapt(linear, branch == Branch::kAttention
                     ? std::span<const LoraTarget>(kOutputTargets)
                     : std::span<const LoraTarget>(kDownTargets));
+  NotePrompts(linear);
   auto add = [=, this, &w = static_cast<const CudaLinear&>(linear),
               scale = options.scale, at = AddNorm(options.post_norm),
               activation = activation_](const Step& step) {
@@ -409,6 +418,7 @@ void CudaBackend::DoNormGateUpAct(const Norm& norm, const Linear& gate_up,
   Enter(StepPhase::kGateUp);
   const auto targets = std::span(kGateUpTargets);
   Adapt(gate_up, gate_up.outputs() == shape().ffn ? targets.last(1) : targets);
+  NotePrompts(gate_up);
   Record([=, this, at = AddNorm(norm),
           &w = static_cast<const CudaLinear&>(gate_up)](const Step& step) {
     return Multiply(step, kept, w, Normed(at, x(step, kept)), gate_up_);

@@ -177,6 +177,10 @@ void StepMessage::PutRowsByRole(const StepBatch& batch) {
       if (prompts) num_prompt_rows += end - begin;
     }
   }
+  // In ascending order.
+  const int32_t* rows = out_ + rows_by_role;
+  first_prompt_row = num_prompt_rows > 0 ? rows[0] : 0;
+  end_prompt_row = num_prompt_rows > 0 ? rows[num_prompt_rows - 1] + 1 : 0;
   for (int32_t row = batch.num_tokens; row < num_rows; ++row) out_[at_++] = row;
 }
 

@@ -73,6 +73,8 @@ class StepMessage {
   int64_t row_pages = 0;     // page of each row's token; -1: none
   int64_t rows_by_role = 0;  // those of prompts, then the others
   int32_t num_prompt_rows = 0;
+  int32_t first_prompt_row = 0;  // these are in [first, end)
+  int32_t end_prompt_row = 0;
   int64_t sample_rows = 0;
   int64_t draws = -1;  // below 0: all take the greatest
   int64_t copies = 0;
