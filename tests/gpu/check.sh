@@ -4,15 +4,17 @@
 # model beside those of the CPU. Some four minutes; needs a driver, and for
 # models python3 with numpy. Each step has a limit of its own.
 #
-#   ./check.sh RESULTS [STEP...]     steps: device runner graph sanitizer kernels
-#                                    models logits serve (default: all)
+#   ./check.sh RESULTS [STEP...]     steps: device runner graph blas sanitizer
+#                                    kernels models logits serve (default: all)
+#
+# The step blas needs libcublasLt.so.13, or the file that MILLRACE_CUBLASLT names.
 set -u
 here=$(cd "$(dirname "${BASH_SOURCE[0]}")" && pwd)
 results=${1:?a folder for the results}
 mkdir -p "$results"
 results=$(cd "$results" && pwd)
 shift
-steps=" ${*:-device runner graph kernels models logits serve sanitizer} "
+steps=" ${*:-device runner graph blas kernels models logits serve sanitizer} "
 cd "$here" || exit 1
 module=$here/bin/libmillrace_cuda.so
 failed=0
@@ -39,11 +41,17 @@ if wanted models || wanted logits || wanted serve; then
     PYTHONPATH=$here/python python3 random_gguf.py qwen3-8b "$(model large)" Q4_K
   } >"$results/random_gguf.log" 2>&1 &
 fi
-for suite in device runner graph; do
+export MILLRACE_TEST_CUBLASLT=${MILLRACE_CUBLASLT:-libcublasLt.so.13}
+for suite in device runner graph blas; do
   wanted $suite || continue
   step $suite 60 "bin/cuda_${suite}_test"
   verdicts $suite
 done
+# Products of cuBLASLt beside those of kernels: the tests are above.
+if wanted blas; then
+  step blas-speed 60 bin/cuda_blas_bench
+  cat "$results/blas-speed.log"
+fi
 if wanted kernels; then
   step attention 40 bin/cuda_attention_bench
   cat "$results/attention.log"
