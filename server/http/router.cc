@@ -21,8 +21,8 @@ std::string_view TakeSegment(std::string_view& path) {
   return segment;
 }
 
-// Cheap: most routes are no fit. Without parameters it is whether the path is
-// the pattern.
+// Whether a path may fit, which rules out most routes at once. Without
+// parameters it does.
 bool MayFit(const Route& route, std::string_view path) {
   if (route.head.size() == route.pattern.size()) return path == route.pattern;
   return path.ends_with(route.tail) && path.starts_with(route.head);

@@ -144,7 +144,7 @@ class Repository {
     std::vector<std::string> labels = {};     // of the last plan
     std::shared_ptr<Servable> servable = {};  // while kReady or kUnloading
 
-    // By its number or a label; nothing calls any.
+    // By its number or a label; an empty name fits any.
     bool IsCalled(std::string_view name) const;
   };
   struct Model {
