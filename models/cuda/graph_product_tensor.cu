@@ -73,9 +73,15 @@ int LaunchProduct(Stream stream, const ProductArgs& args) {
     return Launch(kernel, ByTensorTile<T>(args.m, args.n, args.count),
                   T::kThreads, T::kBytes, stream, args);
   };
-  return args.packed_b.data != nullptr
-             ? launch(ProductTensorKernel<kPrecision, T, kRows, true>)
-             : launch(ProductTensorKernel<kPrecision, T, kRows, false>);
+  if (args.packed_b.data != nullptr) {
+    return launch(ProductTensorKernel<kPrecision, T, kRows, true>);
+  }
+  // With f16 and bf16 two values that are both known only in a run are rarely
+  // f32: such rows have no kernel of their own.
+  constexpr bool kIsRare =
+      kRows == RowsLie::kInFloats && kPrecision != GraphPrecision::kTf32;
+  constexpr RowsLie kLie = kIsRare ? RowsLie::kAnyhow : kRows;
+  return launch(ProductTensorKernel<kPrecision, T, kLie, false>);
 }
 
 template <GraphPrecision kPrecision>
