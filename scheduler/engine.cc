@@ -8,6 +8,7 @@
 
 #include "config/base/log.h"
 #include "models/llm/lora.h"
+#include "models/llm/runner_on_device.h"
 #include "scheduler/adapter_gauge.h"
 #include "scheduler/admission.h"
 #include "scheduler/engine_loop.h"
@@ -51,7 +52,8 @@ class EngineImpl final : public Engine {
         runner_(std::move(runner)),
         draft_(std::move(draft)),
         metrics_(registry
-                     ? EngineMetrics(*registry, options.model, info_.num_pages)
+                     ? EngineMetrics(*registry, options.model, info_.num_pages,
+                                     models::DeviceOf(*runner_))
                      : EngineMetrics()),
         board_(std::make_shared<StatsBoard>()),
         admission_(Admission::Create({

@@ -26,7 +26,7 @@ const std::vector<double>& TokenBuckets() {
 }  // namespace
 
 EngineMetrics::EngineMetrics(MetricRegistry& registry, const std::string& model,
-                             int32_t num_pages)
+                             int32_t num_pages, const std::string& device)
     : LoadMetrics(registry, model) {
   const MetricLabels labels = ModelLabels(model);
 
@@ -68,8 +68,11 @@ EngineMetrics::EngineMetrics(MetricRegistry& registry, const std::string& model,
   for (size_t i = 0; i < phase_seconds.size(); ++i) {
     phase_seconds[i] = registry.AddCounter(
         "millrace_step_phase_seconds_total",
-        "Where steps spend their time, all layers together.",
-        With(labels, "phase", models::kStepPhaseNames[i]));
+        "Where steps spend their time, all layers together. On a GPU the time "
+        "of every step is measured and split as in the last step of its kind "
+        "whose phases were.",
+        With(With(labels, "device", device), "phase",
+             models::kStepPhaseNames[i]));
   }
 
   time_to_first_token = registry.AddHistogram(

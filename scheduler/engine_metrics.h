@@ -41,7 +41,7 @@ class StatsBoard {
 struct EngineMetrics : LoadMetrics {
   EngineMetrics() = default;  // counts nothing
   EngineMetrics(MetricRegistry& registry, const std::string& model,
-                int32_t num_pages);
+                int32_t num_pages, const std::string& device);
 
   Counter preemptions;
   Counter prompt_tokens;

@@ -158,8 +158,17 @@ Outcome CreateEvent(Device* device, Event* event) {
 }
 
 Outcome RecordEvent(Device* device, Event event) {
-  return Judge(device, cudaEventRecord(static_cast<cudaEvent_t>(event),
-                                       StreamOf(device)));
+  cudaStreamCaptureStatus status = cudaStreamCaptureStatusNone;
+  cudaError_t error = cudaStreamIsCapturing(StreamOf(device), &status);
+  if (error == cudaSuccess) {
+    // Captured as a node that sets the event, not as a dependency.
+    const unsigned flags = status == cudaStreamCaptureStatusActive
+                               ? cudaEventRecordExternal
+                               : cudaEventRecordDefault;
+    error = cudaEventRecordWithFlags(static_cast<cudaEvent_t>(event),
+                                     StreamOf(device), flags);
+  }
+  return Judge(device, error);
 }
 
 Outcome Elapsed(Device* device, Event from, Event to, double* seconds) {

@@ -88,7 +88,7 @@ struct Module {
   Outcome (*run_graph)(Device* device, Graph graph);
   void (*release_graph)(Device* device, Graph graph);
   // Marks on the device's stream (CUDA events). Recorded again, an event stands
-  // at its new place; outside of captures only.
+  // at its new place; captured, it stands where each run of the graph set it.
   Outcome (*create_event)(Device* device, Event* event);
   Outcome (*record_event)(Device* device, Event event);
   // From one mark to another, once the stream has passed both.

@@ -55,6 +55,8 @@ GroupRunner::GroupRunner(std::unique_ptr<Runner> own,
       group_(std::move(group)),
       on_broken_(std::move(on_broken)) {}
 
+std::string GroupRunner::device() const { return DeviceOf(*own_); }
+
 GroupRunner::~GroupRunner() {
   message_.assign(kHeader, 0);
   // After a failure the other ranks cannot be reached; they end by themselves.

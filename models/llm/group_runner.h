@@ -10,14 +10,18 @@
 #include <functional>
 #include <memory>
 #include <span>
+#include <string>
 #include <vector>
 
 #include "models/group/group.h"
 #include "models/llm/runner.h"
+#include "models/llm/runner_on_device.h"
 
 namespace millrace::models {
 
-class GroupRunner final : public Runner, public LogitsView {
+class GroupRunner final : public Runner,
+                          public LogitsView,
+                          public RunnerOnDevice {
  public:
   // `own` runs rank 0's part. `on_broken` is called once, on the engine's
   // thread, when the group has lost a rank: no later step can run.
@@ -37,6 +41,7 @@ class GroupRunner final : public Runner, public LogitsView {
   std::vector<int32_t> ForcedTokens(int32_t slot, int32_t most) override {
     return own_->ForcedTokens(slot, most);
   }
+  std::string device() const override;  // of rank 0's part
   RunnerRoofline MeasureRoofline() override { return own_->MeasureRoofline(); }
   std::span<const float> Logits(int32_t sample) const override;
 

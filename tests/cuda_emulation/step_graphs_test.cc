@@ -4,6 +4,7 @@
 #include <gtest/gtest.h>
 
 #include <chrono>
+#include <cmath>
 #include <cstdio>
 #include <cstdlib>
 
@@ -199,6 +200,90 @@ TEST_F(StepGraphsTest, AFailedMarkIsNoFailedStep) {
   fail_events_(false);
   EXPECT_EQ(Drive(*model.runner, requests, {}), want);
   EXPECT_GT(trace.members.at(0).size(), 5u);
+}
+
+// Keeps what each step took.
+class Accountant final : public Runner {
+ public:
+  explicit Accountant(Runner& runner) : runner_(runner) {}
+  const RunnerInfo& info() const override { return runner_.info(); }
+  void InitSlot(const SlotInit& init) override { runner_.InitSlot(init); }
+  void Launch(const StepBatch& batch) override {
+    begun_ = std::chrono::steady_clock::now();
+    runner_.Launch(batch);
+  }
+  StatusOr<const StepResult*> Wait() override {
+    auto result = runner_.Wait();
+    const std::chrono::duration<double> took =
+        std::chrono::steady_clock::now() - begun_;
+    const StepAccount account = runner_.account();
+    double sum = 0;
+    for (const double each : account.seconds) sum += each;
+    EXPECT_GT(sum, 0) << steps.size();
+    EXPECT_LT(sum, took.count()) << steps.size();
+    steps.push_back(account);
+    return result;
+  }
+
+  std::vector<StepAccount> steps;
+
+ private:
+  Runner& runner_;
+  std::chrono::steady_clock::time_point begun_;
+};
+
+// Of the seconds between two marks, those of attention.
+double ShareOfAttention(const StepAccount& step) {
+  using enum StepPhase;
+  const auto of = [&](StepPhase phase) {
+    return step.seconds[static_cast<size_t>(phase)];
+  };
+  double sum = 0;
+  for (const StepPhase phase :
+       {kEmbed, kQkv, kAttention, kAttentionOutput, kGateUp, kDown, kHead}) {
+    EXPECT_GT(of(phase), 0) << kStepPhaseNames[static_cast<size_t>(phase)];
+    sum += of(phase);
+  }
+  return of(kAttention) / sum;
+}
+
+// Nobody asks for a trace: all steps have their seconds, by phase as in the
+// last step that had marks, which runs as a graph like its neighbours.
+TEST_F(StepGraphsTest, SecondsByPhaseAreCountedWithoutATrace) {
+  TinyModel tiny;
+  tiny.layers = 1;
+  LlmModel model = MustLoad(tiny, Options(false));
+  std::vector<DriverRequest> requests = {Requests()[0]};
+  requests[0].max_tokens = 2 * 64 + 2;
+  requests[0].sampling.logprobs = false;  // drawn on the device
+  requests[0].sampling.top_logprobs = 0;
+  Accountant accountant(*model.runner);
+  const int before = graph_runs_();
+  Drive(accountant, requests, {});
+  const std::vector<StepAccount>& steps = accountant.steps;
+  ASSERT_EQ(steps.size(), 2 * 64 + 2u);
+  EXPECT_EQ(graph_runs_(), before + 2 * 64) << "all behind the first of a size";
+  // A share changes where a step had marks: behind the prompt the first, then
+  // one in 64, first captured and then run again.
+  std::vector<size_t> changes;
+  double share = 0;
+  for (size_t i = 0; i < steps.size(); ++i) {
+    const double now = ShareOfAttention(steps[i]);
+    if (std::abs(now - share) > 1e-9) changes.push_back(i);
+    share = now;
+  }
+  EXPECT_EQ(changes, (std::vector<size_t>{0, 1, 65, 129}));
+}
+
+TEST_F(StepGraphsTest, StepsWithoutEventsHaveNoSeconds) {
+  TinyModel tiny;
+  tiny.layers = 1;
+  LlmModel model = MustLoad(tiny, Options(false));
+  const std::vector<DriverRequest> requests = {Requests()[1]};
+  const auto want = Drive(*model.runner, requests, {});
+  fail_events_(true);
+  EXPECT_EQ(Drive(*model.runner, requests, {}), want);
+  EXPECT_EQ(model.runner->account().seconds[0], 0);
 }
 
 TEST_F(StepGraphsTest, AFailedCaptureIsNoFailedStep) {

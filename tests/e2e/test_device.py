@@ -138,6 +138,26 @@ def test_adapters_on_a_gpu_are_chosen_by_model_and_come_and_go():
         assert ask(server, "sql") == alone["sql"]
 
 
+@pytest.mark.parametrize("device", ["cpu", "cuda:0"])
+def test_seconds_by_phase_name_the_device(device):
+    if device != "cpu" and not MODULE.exists():
+        pytest.skip("built without the emulated module")
+    with start(f"tiny={REPO}/tests/data/hf_llama", "--device", device,
+               env=EMULATED) as server:
+        begun = time.monotonic()
+        complete(server, [9, 20, 31, 42])
+        passed = time.monotonic() - begun
+        seconds = server.metric("millrace_step_phase_seconds_total")
+    assert all(f'device="{device}"' in labels for labels in seconds)
+    by_phase = {labels.split('phase="')[1].split('"')[0]: value
+                for labels, value in seconds.items()}
+    for phase in ("embed", "qkv", "attention", "attention_output", "gate_up",
+                  "down", "head", "sample"):
+        assert by_phase[phase] > 0, phase
+    assert by_phase["all_reduce"] == 0
+    assert sum(by_phase.values()) < passed
+
+
 NVML = BINARY.parent / "libmillrace_fake_nvml.so"
 
 

@@ -17,6 +17,7 @@ constexpr int kRuns = 3;  // of which the fastest counts; the first loads code
 
 StepAccount CudaBackend::Account(const StepBatch& batch) const {
   StepAccount account;
+  account.seconds = step_seconds_;
   for (const auto& linear : linears_) {
     if (linear->rows == CudaLinear::Rows::kNone) continue;
     for (const CudaLinear::Part& part : linear->parts) {

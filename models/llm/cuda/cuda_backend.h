@@ -26,6 +26,7 @@
 #include "models/llm/cuda/cuda_lora.h"
 #include "models/llm/cuda/lora_step.h"
 #include "models/llm/cuda/nccl_group.h"
+#include "models/llm/cuda/phase_clock.h"
 #include "models/llm/cuda/step_graphs.h"
 #include "models/llm/cuda/step_message.h"
 #include "models/llm/lora.h"
@@ -100,6 +101,9 @@ class CudaBackend final : public Backend {
   StepAccount Account(const StepBatch& batch) const;
   // Reads weights and multiplies for some milliseconds, between steps.
   StatusOr<RunnerRoofline> MeasureRoofline();
+  std::string device() const {  // "cuda:0"
+    return "cuda:" + std::to_string(context_->device().ordinal);
+  }
   // Of the GPUs that compute a step together. Only rank 0 has logits and ids.
   int32_t rank() const { return gpus_ == nullptr ? 0 : gpus_->rank(); }
   // Starts all phases of a step; returns before they have run. `draws`: of each
@@ -222,10 +226,14 @@ class CudaBackend final : public Backend {
   void Record(std::function<int(const Step&)> launch) {
     phases_.push_back({phase_, layer_, std::move(launch)});
   }
+  // Of the message that was filled.
+  Status LaunchStep(const StepBatch& batch);
   Status LaunchPhases(const Step& step);
-  // When phases ran; filled while a capture traces steps (trace_).
+  // When phases ran: for step_seconds_, and for trace_ while a capture traces
+  // steps.
   void BeginTimes();
   void KeepTimes(const Status& marked);
+  void KeepSeconds(const std::vector<StreamTimer::Time>& times);
   Status AllocateRows(RowsOnDevice& rows, int64_t count, int64_t width);
 
   StatusOr<double> SecondsOf(int (*launch)(cuda::Stream, const cuda::PeakArgs&),
@@ -408,7 +416,12 @@ class CudaBackend final : public Backend {
   // Of the step launched last.
   int32_t num_samples_ = 0;
   std::vector<cuda::DrawRow> no_draws_;
-  bool is_timed_ = false;
+  PhaseClock::Kind step_kind_ = PhaseClock::kCompletions;
+  PhaseClock::Seconds step_seconds_ = {};  // once it has ended
+  bool is_timed_ = false;   // there are marks before and behind it
+  bool is_marked_ = false;  // and behind each of its phases
+  PhaseClock clock_;
+  bool clock_failed_ = false;   // then only traced steps are timed
   StepTrace* trace_ = nullptr;  // null: steps are not traced
   StreamTimer timer_;
 };

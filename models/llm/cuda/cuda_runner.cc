@@ -104,11 +104,14 @@ StatusOr<const StepResult*> CudaRunner::Wait() {
     i = end;
   }
   Count();
+  const auto ended_drawing = std::chrono::steady_clock::now();
+  account_.seconds[static_cast<size_t>(StepPhase::kSample)] +=
+      std::chrono::duration<double>(ended_drawing - begun).count();
   if (trace_ != nullptr) {
     trace_->members[0].push_back({.phase = StepPhase::kSample,
                                   .layer = 0,
                                   .begin = begun,
-                                  .end = std::chrono::steady_clock::now()});
+                                  .end = ended_drawing});
   }
   return static_cast<const StepResult*>(&result_);
 }

@@ -9,16 +9,20 @@
 #include <cstdint>
 #include <memory>
 #include <span>
+#include <string>
 #include <vector>
 
 #include "models/cpu/llm_kernels.h"
 #include "models/llm/cuda/cuda_backend.h"
 #include "models/llm/runner.h"
+#include "models/llm/runner_on_device.h"
 #include "models/llm/sampler.h"
 
 namespace millrace::models {
 
-class CudaRunner final : public Runner, public LogitsView {
+class CudaRunner final : public Runner,
+                         public LogitsView,
+                         public RunnerOnDevice {
  public:
   // The backend is bound. `kernels` are for drawing.
   CudaRunner(const RunnerInfo& info, std::unique_ptr<CudaBackend> backend,
@@ -34,6 +38,7 @@ class CudaRunner final : public Runner, public LogitsView {
     backend_->TraceSteps(trace);
   }
   RunnerRoofline MeasureRoofline() override;
+  std::string device() const override { return backend_->device(); }
   std::vector<int32_t> ForcedTokens(int32_t slot, int32_t most) override {
     return sampler_.ForcedTokens(slot, most);
   }

@@ -15,18 +15,19 @@ StepGraphs::Known& StepGraphs::Find(const std::vector<int64_t>& layout,
     known_.splice(known_.begin(), known_, found);
   } else {
     if (known_.size() == kMostLayouts) known_.pop_back();
-    known_.push_front({.layout = layout, .graph = {}});
+    known_.push_front({.layout = layout, .graph = {}, .marked = {}});
   }
   return known_.front();
 }
 
 Status StepGraphs::Run(const std::vector<int64_t>& layout,
-                       const std::function<Status()>& launch) {
+                       const std::function<Status()>& launch, bool marked) {
   if (off_) return launch();
   bool is_new = false;
   Known& known = Find(layout, &is_new);
   if (is_new) return launch();
-  if (!known.graph) {
+  CudaGraph& graph = marked ? known.marked : known.graph;
+  if (!graph) {
     StatusOr<CudaGraph> captured = context_.Capture(launch);
     if (!captured.ok() && must_capture_) {
       return captured.status().Prefixed(
@@ -40,9 +41,9 @@ Status StepGraphs::Run(const std::vector<int64_t>& layout,
       known_.clear();
       return launch();
     }
-    known.graph = std::move(captured).value();
+    graph = std::move(captured).value();
   }
-  return context_.Run(known.graph);
+  return context_.Run(graph);
 }
 
 }  // namespace millrace::models

@@ -27,16 +27,19 @@ class StepGraphs {
   explicit StepGraphs(CudaContext& context, bool must_capture = false)
       : context_(context), must_capture_(must_capture) {}
 
-  // Starts what `launch` asks of the stream, which depends on the layout alone.
+  // Starts what `launch` asks of the stream, which depends on the layout alone
+  // and on `marked`: then there are marks between a step's phases, which is
+  // another graph of the same step.
   // When it cannot be captured a line in the log says why, and all steps are
   // launched kernel by kernel from then on.
   Status Run(const std::vector<int64_t>& layout,
-             const std::function<Status()>& launch);
+             const std::function<Status()>& launch, bool marked = false);
 
  private:
   struct Known {
     std::vector<int64_t> layout;
-    CudaGraph graph;  // from the second step on
+    CudaGraph graph;   // from the second step on
+    CudaGraph marked;  // likewise
   };
   // Now the first of known_; a new one where there was none.
   Known& Find(const std::vector<int64_t>& layout, bool* is_new);
