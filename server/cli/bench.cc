@@ -33,6 +33,7 @@ constexpr FlagSpec kFlags[] = {
     kIsaFlag,
     kDeviceFlag,
     kComputeFlag,
+    kGemmFlag,
     kQuantizeFlag,
     kKvFlag,
 };

@@ -33,6 +33,7 @@ constexpr FlagSpec kFlags[] = {
     {"first", "N", "leave out positions before N (default 0)"},
     {"chunk", "N", "tokens a step (default 0: as many as fit)"},
     kComputeFlag,
+    kGemmFlag,
     kQuantizeFlag,
     kKvFlag,
     kThreadsFlag,

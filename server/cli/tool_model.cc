@@ -55,6 +55,7 @@ StatusOr<ToolModel> LoadForTool(const std::string& path, const ParsedArgs& args,
   // A GPU's memory is taken, not only its addresses.
   if (common.device != "cpu") settings.kv_cache_memory_bytes = 0;
   settings.compute_dtype = args.Text("compute-dtype", settings.compute_dtype);
+  settings.gemm_backend = args.Text("gemm-backend", settings.gemm_backend);
   settings.quantize = args.Text("quantize", settings.quantize);
   settings.kv_cache_dtype =
       args.Text("kv-cache-dtype", settings.kv_cache_dtype);

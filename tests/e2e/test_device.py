@@ -2,6 +2,8 @@
 ends; with auto the CPU serves and the sentence is a line in the log. On the
 emulated module a language model answers, the same in any batch."""
 import concurrent.futures
+import ctypes
+import json
 import os
 import subprocess
 import time
@@ -156,6 +158,82 @@ def test_seconds_by_phase_name_the_device(device):
         assert by_phase[phase] > 0, phase
     assert by_phase["all_reduce"] == 0
     assert sum(by_phase.values()) < passed
+
+
+CUBLASLT = BINARY.parent / "libmillrace_fake_cublaslt.so"
+PROMPTS = [[7], [9, 20, 31, 42], list(range(40, 75)), list(range(3, 135))]
+
+
+def gemm(backend="cublaslt", library=CUBLASLT, **env):
+    if not MODULE.exists():
+        pytest.skip("built without the emulated module")
+    return start(f"tiny={REPO}/tests/data/hf_llama", "--device", "cuda:0",
+                 "--gemm-backend", backend,
+                 env={**EMULATED, "MILLRACE_CUBLASLT": str(library), **env})
+
+
+@pytest.fixture(scope="module")
+def native():
+    """Answers of native kernels."""
+    with gemm("native") as server:
+        assert not any("cuBLASLt" in line for line in server.lines)
+        return [complete(server, prompt) for prompt in PROMPTS]
+
+
+def near(answers, others):
+    # Rows are rounded to f16 or bf16 with both; sums have another order.
+    return all(a == pytest.approx(b, abs=2e-2)
+               for (_, a), (_, b) in zip(answers, others))
+
+
+def test_cublaslt_multiplies_prompts_the_same_in_any_batch(native):
+    with gemm() as server:
+        said = json.loads(server.line("cuBLASLt multiplies prompts"))
+        assert said["version"] == "13.1.0"
+        assert said["matrices"] > 0 and said["refused"] == 0
+        alone = [complete(server, prompt) for prompt in PROMPTS]
+        with concurrent.futures.ThreadPoolExecutor(4) as pool:
+            together = list(pool.map(lambda p: complete(server, p), PROMPTS))
+        assert together == alone
+    assert near(alone, native)
+    assert alone != native
+
+
+# No such file; another library; one that cannot start; one whose every algorithm
+# gives a row other bits in other places.
+@pytest.mark.parametrize("library, env, said", [
+    ("/nonexistent.so", {}, "cuBLASLt cannot be opened (/nonexistent.so"),
+    (MODULE, {}, "is no cuBLASLt"),
+    (CUBLASLT, {"MILLRACE_FAKE_CUBLASLT": "create"},
+     "cannot serve cuda:0: the library was not initialized"),
+    (CUBLASLT, {"MILLRACE_FAKE_CUBLASLT": "all_uneven"},
+     "native kernels multiply prompts by all weights"),
+], ids=["missing", "another", "create", "uneven"])
+def test_native_kernels_multiply_where_cublaslt_cannot(library, env, said, native):
+    with gemm(library=library, **env) as server:
+        server.line("cuBLASLt", said)
+        assert [complete(server, prompt) for prompt in PROMPTS] == native
+
+
+def test_the_real_cublaslt_says_what_it_lacks():
+    """It opens; without a driver it says so, and native kernels serve."""
+    try:
+        ctypes.CDLL("libcublasLt.so.13")
+    except OSError:
+        pytest.skip("there is no libcublasLt.so.13")
+    if os.path.exists("/dev/nvidiactl"):
+        pytest.skip("there is a driver: it would read the emulated memory")
+    with gemm(library="libcublasLt.so.13") as server:
+        server.line("native kernels multiply prompts", "cannot serve cuda:0: ")
+        complete(server, [7])
+
+
+def test_an_unknown_gemm_backend():
+    done = subprocess.run(
+        [BINARY, "serve", MODEL, "--gemm-backend", "mkl", "--http-port", "0"],
+        capture_output=True, text=True, timeout=120)
+    assert done.returncode != 0
+    assert "native" in done.stderr and "cublaslt" in done.stderr
 
 
 NVML = BINARY.parent / "libmillrace_fake_nvml.so"
