@@ -343,6 +343,14 @@ void VisitText(LlmSettings& s, const SettingVisitor& visit) {
                  "separated by commas: a folder of PEFT or a GGUF file; a "
                  "request chooses one by naming it as its model"},
         &s.lora_modules);
+  visit({.name = "lora_dtype",
+         .help = "numbers that LoRA adapters are kept in on CPUs: auto: f16, "
+                 "or f32 with compute_dtype f32; int8: half of f16's memory, "
+                 "with a scale for each 32 values, and products of int8; "
+                 "float16 is f16, bfloat16 is bf16",
+         .choices = {"auto", "f16", "bf16", "f32", "int8", "float16",
+                     "bfloat16"}},
+        &s.lora_dtype);
   visit({.name = "logits_processor_pattern",
          .help = "regular expression that the names in a request's "
                  "logits_processors must match from their beginning on; empty: "

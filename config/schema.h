@@ -137,6 +137,7 @@ struct LlmSettings {
   std::string generation_config = "auto";
   std::string override_generation_config;  // JSON object, wins over it
   std::vector<std::string> lora_modules;   // adapters, NAME=PATH each
+  std::string lora_dtype = "auto";         // auto | f16 | bf16 | f32 | int8
   // Which names a request's logits_processors may have; "": all there are.
   std::string logits_processor_pattern;
   // Of models that take images: most of them in a request, as image=N or

@@ -30,6 +30,12 @@ namespace millrace::models {
 
 inline constexpr int32_t kMaxLoraRank = 256;
 
+// As the setting lora_dtype names it: "f16".
+const char* NameOf(LoraDtype dtype);
+// INVALID_ARGUMENT for what does not exist; auto is `automatic`.
+StatusOr<LoraDtype> LoraDtypeOf(const std::string& setting,
+                                LoraDtype automatic);
+
 class LoraOnDevice;  // lora_store.h
 
 // The model that adapters are made for.
@@ -60,6 +66,8 @@ struct LoraDelta {
   LoraMatrix a;      // [rank][inputs]
   LoraMatrix b;      // [outputs][rank], times the adapter's scale
   float scale = 1;   // A x times this is what B takes; a power of two
+  // Of int8: outputs whose ranks share a row of `b`; see lora_packing.h.
+  int32_t outputs_a_row = 1;
 };
 
 class LoraAdapter {
@@ -67,9 +75,10 @@ class LoraAdapter {
   using Layer = std::array<LoraDelta, kNumLoraTargets>;
 
   // `memory`: of all packed matrices.
-  LoraAdapter(std::vector<Layer> layers, HugeBuffer memory, std::string name);
+  LoraAdapter(std::vector<Layer> layers, LoraDtype dtype, HugeBuffer memory,
+              std::string name);
   // Of `layers` only the ranks are read.
-  LoraAdapter(std::vector<Layer> layers,
+  LoraAdapter(std::vector<Layer> layers, LoraDtype dtype,
               std::shared_ptr<const LoraOnDevice> on_device, std::string name);
 
   const LoraDelta& delta(int32_t layer, LoraTarget target) const {
@@ -80,12 +89,14 @@ class LoraAdapter {
   // What it is served as.
   const std::string& name() const { return name_; }
   int32_t rank() const;  // the greatest
+  LoraDtype dtype() const { return dtype_; }
   int64_t num_bytes() const;
   // In a device's own memory; null: in the host's.
   const LoraOnDevice* on_device() const { return on_device_.get(); }
 
  private:
   const std::vector<Layer> layers_;
+  const LoraDtype dtype_;
   const HugeBuffer memory_;
   const std::shared_ptr<const LoraOnDevice> on_device_;
   const uint32_t number_;

@@ -3,12 +3,14 @@
 
 #include <algorithm>
 #include <cmath>
+#include <deque>
 #include <span>
 #include <utility>
 
 #include "models/cpu/can_pack.h"
 #include "models/llm/lora_store.h"
 #include "models/tensor/float16.h"
+#include "models/tensor/quant.h"
 
 namespace millrace::models {
 namespace {
@@ -19,6 +21,41 @@ constexpr int64_t kLine = 64;
 constexpr std::span<const LoraTarget> kOrder[] = {kQkvTargets, kOutputTargets,
                                                   kGateUpTargets, kDownTargets};
 
+// What the kernels see of a matrix in int8: rows of whole blocks.
+struct Blocks {
+  int64_t rows = 0;
+  int64_t columns = 0;
+  std::vector<float> values;
+};
+
+Blocks BlocksOfA(std::span<const float> a, int64_t rank, int64_t inputs) {
+  Blocks blocks = {.rows = rank, .columns = LoraBlocks(inputs), .values = {}};
+  blocks.values.resize(static_cast<size_t>(rank * blocks.columns));
+  for (int64_t row = 0; row < rank; ++row) {
+    std::copy_n(a.data() + row * inputs, inputs,
+                blocks.values.data() + row * blocks.columns);
+  }
+  return blocks;
+}
+
+Blocks BlocksOfB(std::span<const float> b, int64_t outputs, int64_t rank) {
+  const int64_t a_row = OutputsARow(static_cast<int32_t>(rank));
+  const int64_t tile = kLoraTile * a_row;
+  Blocks blocks = {.rows = (outputs + tile - 1) / tile * kLoraTile,
+                   .columns = LoraBlocks(rank),
+                   .values = {}};
+  blocks.values.resize(static_cast<size_t>(blocks.rows * blocks.columns));
+  const int64_t part = blocks.columns / a_row;
+  for (int64_t output = 0; output < outputs; ++output) {
+    const int64_t in_tile = output % tile;
+    const int64_t row = output / tile * kLoraTile + in_tile % kLoraTile;
+    std::copy_n(b.data() + output * rank, rank,
+                blocks.values.data() + row * blocks.columns +
+                    in_tile / kLoraTile * part);
+  }
+  return blocks;
+}
+
 class Packer {
  public:
   explicit Packer(const LoraPacking& packing) : packing_(packing) {}
@@ -26,8 +63,14 @@ class Packer {
   // First pass: how a matrix [rows][columns] is packed; its place follows.
   LoraMatrix Place(int64_t rows, int64_t columns) {
     LoraMatrix placed;
-    placed.kernels = CanPack(*packing_.kernels, Format(), columns)
-                         ? packing_.kernels
+    // Float rows are f32, which a table with rounded rows does not take beside
+    // BF16.
+    const KernelTable* kernels = packing_.kernels;
+    if (Format() == WeightFormat::kBF16 && kernels->round_row != nullptr) {
+      kernels = Avx512VnniKernels();
+    }
+    placed.kernels = kernels != nullptr && CanPack(*kernels, Format(), columns)
+                         ? kernels
                          : ScalarKernels();
     const int64_t groups =
         (rows + placed.kernels->row_group - 1) / placed.kernels->row_group;
@@ -68,38 +111,67 @@ class Packer {
 
  private:
   WeightFormat Format() const {
-    return packing_.f32 ? WeightFormat::kF32 : WeightFormat::kF16;
+    switch (packing_.dtype) {
+      case LoraDtype::kF16:
+        return WeightFormat::kF16;
+      case LoraDtype::kBF16:
+        return WeightFormat::kBF16;
+      case LoraDtype::kF32:
+        return WeightFormat::kF32;
+      case LoraDtype::kInt8:
+        return WeightFormat::kQ8_0;
+    }
+    return WeightFormat::kF16;
   }
 
   void PackGroup(std::span<const float> values, int32_t num_rows,
                  int64_t columns, int exponent, const KernelTable& kernels,
                  std::byte* to) {
     std::vector<const void*> rows(static_cast<size_t>(num_rows));
-    halves_.resize(static_cast<size_t>(num_rows * columns));
+    row_bytes_.resize(static_cast<size_t>(num_rows));
+    scaled_.resize(static_cast<size_t>(columns));
     for (int32_t i = 0; i < num_rows; ++i) {
       const float* from = values.data() + i * columns;
-      if (packing_.f32) {
-        rows[static_cast<size_t>(i)] = from;
-        continue;
-      }
-      uint16_t* half = halves_.data() + i * columns;
       for (int64_t k = 0; k < columns; ++k) {
-        half[k] = FloatToHalf(std::ldexp(from[k], exponent));
+        scaled_[static_cast<size_t>(k)] = std::ldexp(from[k], exponent);
       }
-      rows[static_cast<size_t>(i)] = half;
+      std::vector<std::byte>& row = row_bytes_[static_cast<size_t>(i)];
+      row.resize(static_cast<size_t>(columns) * sizeof(float));
+      Round(row.data());
+      rows[static_cast<size_t>(i)] = row.data();
     }
     kernels.pack_group(Format(), rows.data(), num_rows, columns, to);
+  }
+
+  // scaled_ in the format's own bytes, as a file has them.
+  void Round(std::byte* to) const {
+    const auto columns = static_cast<int64_t>(scaled_.size());
+    if (packing_.dtype == LoraDtype::kF32) {
+      std::copy_n(scaled_.data(), columns, reinterpret_cast<float*>(to));
+      return;
+    }
+    if (packing_.dtype == LoraDtype::kInt8) {
+      CHECK(QuantizeRow(GgmlType::kQ8_0, scaled_.data(), columns, to),
+            "rows in int8 are whole blocks");
+      return;
+    }
+    auto* halves = reinterpret_cast<uint16_t*>(to);
+    const auto round =
+        packing_.dtype == LoraDtype::kF16 ? FloatToHalf : FloatToBFloat16;
+    std::transform(scaled_.begin(), scaled_.end(), halves, round);
   }
 
   const LoraPacking& packing_;
   int64_t bytes_ = 0;
   HugeBuffer memory_;
   std::byte* next_ = nullptr;
-  std::vector<uint16_t> halves_;
+  std::vector<std::vector<std::byte>> row_bytes_;  // of a group
+  std::vector<float> scaled_;                      // one row
 };
 
 StatusOr<std::shared_ptr<const LoraAdapter>> PutInStore(
-    const LoraFloatLayers& layers, LoraStore& store, std::string name) {
+    const LoraFloatLayers& layers, LoraStore& store, LoraDtype dtype,
+    std::string name) {
   std::vector<LoraAdapter::Layer> ranks(layers.size());
   for (size_t layer = 0; layer < layers.size(); ++layer) {
     for (size_t t = 0; t < kNumLoraTargets; ++t) {
@@ -108,7 +180,7 @@ StatusOr<std::shared_ptr<const LoraAdapter>> PutInStore(
   }
   ASSIGN_OR_RETURN(auto on_device, store.Put(layers, name));
   return std::make_shared<const LoraAdapter>(
-      std::move(ranks), std::move(on_device), std::move(name));
+      std::move(ranks), dtype, std::move(on_device), std::move(name));
 }
 
 }  // namespace
@@ -117,9 +189,11 @@ StatusOr<std::shared_ptr<const LoraAdapter>> PackLora(
     const LoraFloatLayers& layers, const LoraPacking& packing,
     std::string name) {
   if (packing.store != nullptr) {
-    return PutInStore(layers, *packing.store, std::move(name));
+    return PutInStore(layers, *packing.store, packing.dtype, std::move(name));
   }
   std::vector<LoraAdapter::Layer> packed(layers.size());
+  const bool int8 = packing.dtype == LoraDtype::kInt8;
+  std::deque<Blocks> blocks;  // of int8, while they are packed
   struct Job {
     const std::vector<float>& values;
     int64_t rows;
@@ -140,8 +214,18 @@ StatusOr<std::shared_ptr<const LoraAdapter>> PackLora(
           const std::vector<float>& values = is_a ? floats.a : floats.b;
           const int64_t rank = floats.rank;
           const int64_t others = static_cast<int64_t>(values.size()) / rank;
-          jobs.push_back({values, is_a ? rank : others, is_a ? others : rank,
-                          is_a ? delta.a : delta.b, delta.scale});
+          LoraMatrix& to = is_a ? delta.a : delta.b;
+          if (!int8) {
+            jobs.push_back({values, is_a ? rank : others, is_a ? others : rank,
+                            to, delta.scale});
+            continue;
+          }
+          delta.outputs_a_row = OutputsARow(floats.rank);
+          const Blocks& rows =
+              blocks.emplace_back(is_a ? BlocksOfA(values, rank, others)
+                                       : BlocksOfB(values, others, rank));
+          jobs.push_back(
+              {rows.values, rows.rows, rows.columns, to, delta.scale});
         }
       }
     }
@@ -150,12 +234,13 @@ StatusOr<std::shared_ptr<const LoraAdapter>> PackLora(
   for (const Job& job : jobs) job.to = packer.Place(job.rows, job.columns);
   RETURN_IF_ERROR(packer.Allocate());
   for (const Job& job : jobs) {
-    const int exponent = packing.f32 ? 0 : LoraExponent(job.values);
+    const bool scales = int8 || packing.dtype == LoraDtype::kF16;
+    const int exponent = scales ? LoraExponent(job.values) : 0;
     packer.Fill(job.values, exponent, job.to);
     job.scale = std::ldexp(job.scale, -exponent);
   }
   return std::make_shared<const LoraAdapter>(
-      std::move(packed), packer.TakeMemory(), std::move(name));
+      std::move(packed), packing.dtype, packer.TakeMemory(), std::move(name));
 }
 
 }  // namespace millrace::models

@@ -1,12 +1,23 @@
 // Packs the thin matrices of a LoRA adapter as the kernels of a device read
-// them: f16 in groups of rows, all of an adapter in one piece of memory in the
-// order in which a step reads it. Adapters are read anew in every step, so
-// their bytes are what they cost.
+// them, all of an adapter in one piece of memory in the order in which a step
+// reads it. Adapters are read anew in every step, so their bytes are what they
+// cost.
 //
-// A matrix is multiplied by a power of two that brings its greatest value near
-// the upper end of f16, which LoraDelta::scale undoes: values of bf16 and f16
-// files stay as they are down to 2^-24 of the greatest, those of f32 files are
-// rounded to 11 bits.
+// Floats lie in groups of rows. For f16 a matrix is multiplied by a power of
+// two that brings its greatest value near the upper end of f16, which
+// LoraDelta::scale undoes: values of bf16 and f16 files stay as they are down
+// to 2^-24 of the greatest, those of f32 files are rounded to 11 bits. bf16
+// rounds to 8 bits.
+//
+// int8 is Q8_0: 32 values of a row share a scale, after the same power of two.
+// A has whole blocks of columns, zeros at the end. A row of B is often shorter
+// than a block, so the ranks of `outputs_a_row` outputs share one, each in
+// kLoraBlock / outputs_a_row columns: row 16 t + r has the outputs
+//
+//   16 t * outputs_a_row + 16 j + r,    j = 0 … outputs_a_row - 1
+//
+// and is multiplied by rows of A x that have its values in part j and zeros in
+// the others. The kernels of every table know 16 rows, so bits are the same.
 #pragma once
 
 #include <algorithm>

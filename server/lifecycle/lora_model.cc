@@ -50,6 +50,7 @@ StatusOr<std::shared_ptr<Servable>> LoadLoraModel(
                              {"base", base->id()},
                              {"path", path},
                              {"rank", adapter->rank()},
+                             {"dtype", models::NameOf(adapter->dtype())},
                              {"memory_mib", adapter->num_bytes() >> 20}});
   const TextFacts text = *base->text_facts();
   return std::shared_ptr<Servable>(std::make_shared<LoraModel>(

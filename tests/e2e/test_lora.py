@@ -123,6 +123,54 @@ def test_not_by_request_unless_allowed():
             "error"]["message"]
 
 
+def test_kept_in_int8_and_bf16():
+    """Other bits than in f16, close to them; alone and among others the same."""
+    tokens = list(range(5, 21))
+
+    def loaded(server):
+        return json.loads(server.line("adapter loaded"))
+
+    with start(f"base={BASE}", "--lora-modules", f"sql={ADAPTER}",
+               "--max-model-len", "128") as server:
+        assert loaded(server)["dtype"] == "f16"
+        _, wanted = complete(server, "sql", tokens)
+        _, without = complete(server, "base", tokens)
+    for dtype, named in (("int8", "int8"), ("bfloat16", "bf16")):
+        with start(f"base={BASE}", "--lora-modules",
+                   f"sql={ADAPTER},again={ADAPTER}", "--max-model-len", "128",
+                   "--lora-dtype", dtype) as server:
+            told = loaded(server)
+            assert (told["dtype"], told["rank"]) == (named, 4)
+            alone = complete(server, "sql", tokens)
+            assert complete(server, "base", tokens)[1] == without
+            # The first token's, which no other choice has preceded.
+            first = alone[1]["top_logprobs"][0]
+            best = wanted["top_logprobs"][0]
+            assert first != best
+            for token in first.keys() & best.keys():
+                assert abs(first[token] - best[token]) < 0.1, (first, best)
+            assert len(first.keys() & best.keys()) >= 2
+            with concurrent.futures.ThreadPoolExecutor(9) as pool:
+                crowd = list(pool.map(
+                    lambda model: (model, complete(server, model, tokens)),
+                    ["base", "sql", "again"] * 6))
+            for model, answer in crowd:
+                if model != "base":
+                    assert answer == alone
+
+
+@pytest.mark.parametrize("flags, words", [
+    (["--lora-dtype", "q4"], "--lora-dtype is 'q4' but must be one of"),
+    (["--lora-dtype", "int8", "--device", "cuda"],
+     "a GPU keeps adapters in f16")])
+def test_numbers_that_adapters_cannot_be_kept_in(flags, words):
+    done = subprocess.run(
+        [BINARY, "serve", BASE, "--http-port", "0", "--lora-modules",
+         f"sql={ADAPTER}", *flags], timeout=120, capture_output=True, text=True)
+    assert done.returncode != 0
+    assert words in done.stdout + done.stderr
+
+
 def test_routers_of_vllm_see_which_adapters_run_and_wait():
     """One sequence at a time, so that others wait; no adapter is in no list."""
     def labels(server):

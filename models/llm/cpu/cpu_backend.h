@@ -23,6 +23,7 @@
 #include "models/llm/cpu/attention.h"
 #include "models/llm/cpu/line_vector.h"
 #include "models/llm/cpu/linear.h"
+#include "models/llm/cpu/lora_int8.h"
 #include "models/llm/lora.h"
 #include "models/llm/step.h"
 #include "models/llm/step_account.h"
@@ -226,11 +227,19 @@ class CpuBackend final : public Backend {
   const LoraOrder& LoraOrderOf(const Command& command) const {
     return command.sample_rows ? lora_samples_ : lora_tokens_;
   }
+  // Of a row of the command that has one.
+  const LoraAdapter& AdapterOfRow(const Command& command, int32_t row) const {
+    const int32_t seq = command.sample_rows
+                            ? batch_->sample_seqs()[static_cast<size_t>(row)]
+                            : seq_of_row_[static_cast<size_t>(row)];
+    return *adapter_of_seq_[static_cast<size_t>(seq)];
+  }
   std::span<const LoraTarget> TargetsOf(const Command& command) const;
   // Whether any row of the command adds B (A x) to its matrix's outputs.
   bool Adapts(const Command& command) const {
     return !LoraOrderOf(command).runs.empty() && !TargetsOf(command).empty();
   }
+  void MakeRoomForAdapters(LoraDtype dtype);
   // Keeps x, a row of inputs of the command's matrix, or a part of one from
   // value `first` on: for the worker alone (`few`) or for all.
   void LoraKeep(Worker& worker, const Command& command, int32_t row,
@@ -380,6 +389,7 @@ class CpuBackend final : public Backend {
   // other for up to three targets, and inputs of a matrix.
   LineVector<float> lora_hidden_;  // [rows][3][kMaxLoraRank]
   LineVector<float> lora_rows_;    // [rows][lora_width_]
+  LoraInt8Rows lora_int8_rows_;    // the same, of adapters in int8
   int64_t lora_width_ = 0;         // of the widest input
   // Of layers with experts. A row that uses an expert is a use; uses are
   // ordered by expert, then by row.
@@ -398,7 +408,9 @@ class CpuBackend final : public Backend {
     LineVector<float> row;     // [widest input] to be rounded
     LineVector<float> kept;    // [kMostFewRows][lora_width_]
     LineVector<float> lora_y;  // some rows of B (A x)
-    LineVector<float> y;       // [kRowTile][outputs], or of a prompt's pass
+    LoraInt8Rows kept_int8;    // as `kept`, of adapters in int8
+    LoraInt8Scratch lora_int8;
+    LineVector<float> y;  // [kRowTile][outputs], or of a prompt's pass
     HugeBuffer prompt_scratch;
     LineVector<float> terms;  // [2 * kRowTile][kTermColumns], if rounded twice
   };

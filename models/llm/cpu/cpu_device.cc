@@ -7,6 +7,7 @@
 #include "models/llm/cpu/cpu_backend.h"
 #include "models/llm/cpu/cpu_runner.h"
 #include "models/llm/kv_pool.h"
+#include "models/llm/lora.h"
 
 namespace millrace::models {
 namespace {
@@ -37,6 +38,10 @@ StatusOr<std::unique_ptr<Device>> CpuDevice::Open(
   ASSIGN_OR_RETURN(device->kv_format_, KvFormatOf(settings.kv_cache_dtype));
   device->cpus_ = cpus;
   device->compute_f32_ = compute == "f32";
+  ASSIGN_OR_RETURN(
+      device->lora_dtype_,
+      LoraDtypeOf(settings.lora_dtype,
+                  device->compute_f32_ ? LoraDtype::kF32 : LoraDtype::kF16));
   device->prompts_in_bf16_ = compute == "auto";
   device->huge_pages_ = settings.huge_pages;
   return std::unique_ptr<Device>(std::move(device));

@@ -14,7 +14,7 @@ namespace millrace::models {
 class CpuDevice final : public Device {
  public:
   // One worker for each of `cpus`; none: one worker, which is not pinned.
-  // Heeds isa, kv_cache_dtype, compute_dtype and huge_pages.
+  // Heeds isa, kv_cache_dtype, compute_dtype, lora_dtype and huge_pages.
   static StatusOr<std::unique_ptr<Device>> Open(
       const config::LlmSettings& settings, const std::string& isa,
       const config::CpuSet& cpus);
@@ -22,7 +22,7 @@ class CpuDevice final : public Device {
   std::string name() const override { return "cpu"; }
   std::optional<LoraPacking> adapter_packing() const override {
     return LoraPacking{
-        .kernels = kernels_, .f32 = compute_f32_, .huge_pages = huge_pages_};
+        .kernels = kernels_, .dtype = lora_dtype_, .huge_pages = huge_pages_};
   }
   std::string kernels() const override { return kernels_->name; }
   int32_t threads() const override;
@@ -40,6 +40,7 @@ class CpuDevice final : public Device {
   config::CpuSet cpus_;
   KvFormat kv_format_ = KvFormat::kF16;
   bool compute_f32_ = false;
+  LoraDtype lora_dtype_ = LoraDtype::kF16;
   bool prompts_in_bf16_ = false;
   bool huge_pages_ = true;
   // Made for the first backend. Shared: every backend's runner keeps it alive.

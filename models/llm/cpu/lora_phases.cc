@@ -1,8 +1,8 @@
 // Adapters: beside y = W x of a phase, y += B (A x) for rows whose sequence has
-// one. A x is taken of the row as it was before it was rounded. Products are
-// those of float weights (llm_kernels.h), whose sums do not depend on the rows
-// beside them, and B (A x) joins y in one addition: so neither the batch nor
-// the number of workers shows.
+// one. A x is taken of the row as it was before it was rounded for W. Products
+// are those of float weights (llm_kernels.h), whose sums do not depend on the
+// rows beside them, or of int8 (lora_int8.h), and B (A x) joins y in one
+// addition: so neither the batch nor the number of workers shows.
 #include <algorithm>
 #include <cstring>
 #include <span>
@@ -23,19 +23,31 @@ constexpr int64_t kLoraSlack = 64;  // of the groups at both ends
 void CpuBackend::SetAdapter(int32_t slot,
                             std::shared_ptr<const LoraAdapter> adapter) {
   adapter_of_slot_.resize(static_cast<size_t>(limits_.max_seqs));
-  if (adapter != nullptr && lora_hidden_.empty()) {
-    const auto rows =
-        static_cast<size_t>(std::max(limits_.max_tokens, limits_.max_samples));
-    lora_width_ = std::max({int64_t{shape().hidden}, q_dim_, padded_ffn_});
-    lora_hidden_.resize(rows * 3 * kMaxLoraRank);
-    lora_rows_.resize(rows * static_cast<size_t>(lora_width_));
-    for (Private& own : private_) {
-      own.kept.resize(static_cast<size_t>(kMostFewRows * lora_width_));
-      own.lora_y.resize(
-          static_cast<size_t>(kLoraRows * (lora_width_ + kLoraSlack)));
-    }
-  }
+  if (adapter != nullptr) MakeRoomForAdapters(adapter->dtype());
   adapter_of_slot_[static_cast<size_t>(slot)] = std::move(adapter);
+}
+
+void CpuBackend::MakeRoomForAdapters(LoraDtype dtype) {
+  const auto rows =
+      static_cast<size_t>(std::max(limits_.max_tokens, limits_.max_samples));
+  lora_width_ =
+      LoraBlocks(std::max({int64_t{shape().hidden}, q_dim_, padded_ffn_}));
+  lora_hidden_.resize(rows * 3 * kMaxLoraRank);
+  if (dtype == LoraDtype::kInt8) {
+    if (!lora_int8_rows_.empty()) return;
+    lora_int8_rows_.Allocate(static_cast<int64_t>(rows), lora_width_);
+    for (Private& own : private_) {
+      own.kept_int8.Allocate(kMostFewRows, lora_width_);
+      own.lora_int8.Allocate(kLoraRows, lora_width_);
+    }
+    return;
+  }
+  lora_rows_.resize(rows * static_cast<size_t>(lora_width_));
+  for (Private& own : private_) {
+    own.kept.resize(static_cast<size_t>(kMostFewRows * lora_width_));
+    own.lora_y.resize(
+        static_cast<size_t>(kLoraRows * (lora_width_ + kLoraSlack)));
+  }
 }
 
 void CpuBackend::FindAdapters(const StepBatch& batch) {
@@ -100,7 +112,12 @@ void CpuBackend::LoraKeep(Worker& worker, const Command& command, int32_t row,
   if (order.runs.empty()) return;
   const int32_t place = order.place_of_row[static_cast<size_t>(row)];
   if (place < 0) return;
-  LineVector<float>& rows = few ? private_[worker.index()].kept : lora_rows_;
+  Private& own = private_[worker.index()];
+  if (AdapterOfRow(command, row).dtype() == LoraDtype::kInt8) {
+    (few ? own.kept_int8 : lora_int8_rows_).Keep(kernels_, place, x, first);
+    return;
+  }
+  LineVector<float>& rows = few ? own.kept : lora_rows_;
   std::memcpy(rows.data() + place * lora_width_ + first, x.data(),
               x.size_bytes());
 }
@@ -108,8 +125,9 @@ void CpuBackend::LoraKeep(Worker& worker, const Command& command, int32_t row,
 void CpuBackend::LoraShrink(Worker& worker, const Command& command, bool few) {
   if (!Adapts(command)) return;
   const auto targets = TargetsOf(command);
-  const float* rows =
-      few ? private_[worker.index()].kept.data() : lora_rows_.data();
+  const Private& own = private_[worker.index()];
+  const float* rows = few ? own.kept.data() : lora_rows_.data();
+  const LoraInt8Rows& int8_rows = few ? own.kept_int8 : lora_int8_rows_;
   // Work is shared out by groups of A's rows for some rows of inputs.
   const auto for_each_group = [&](const auto& body) {
     for (const LoraRun& run : LoraOrderOf(command).runs) {
@@ -121,7 +139,7 @@ void CpuBackend::LoraShrink(Worker& worker, const Command& command, bool few) {
           if (delta.rank == 0) continue;
           const int32_t width = delta.a.kernels->row_group;
           for (int32_t r = 0; r < delta.rank; r += width) {
-            body(delta, t, r / width, at, count);
+            body(run, delta, t, r / width, at, count);
           }
         }
       }
@@ -131,12 +149,16 @@ void CpuBackend::LoraShrink(Worker& worker, const Command& command, bool few) {
   for_each_group([&](auto&&...) { ++groups; });
   const auto [begin, end] = worker.Share(groups);
   int64_t index = -1;
-  for_each_group([&](const LoraDelta& delta, size_t t, int64_t group,
-                     int32_t at, int32_t count) {
+  for_each_group([&](const LoraRun& run, const LoraDelta& delta, size_t t,
+                     int64_t group, int32_t at, int32_t count) {
     if (++index < begin || index >= end) return;
     ActRows act;
-    act.f32 = rows + at * lora_width_;
-    act.ld_f32 = lora_width_;
+    if (run.adapter->dtype() == LoraDtype::kInt8) {
+      act = int8_rows.From(at);
+    } else {
+      act.f32 = rows + at * lora_width_;
+      act.ld_f32 = lora_width_;
+    }
     float* hidden = LoraHidden(at, t);
     delta.a.kernels->linear(delta.a.matrix, group, group + 1, act, count,
                             hidden, 3 * kMaxLoraRank);
@@ -189,7 +211,8 @@ void CpuBackend::LoraExpand(Worker& worker, const Command& command,
   if (!Adapts(command)) return;
   const LoraOrder& order = LoraOrderOf(command);
   const auto targets = TargetsOf(command);
-  float* const apart = private_[worker.index()].lora_y.data();
+  Private& own = private_[worker.index()];
+  float* const apart = own.lora_y.data();
   const int64_t ld_apart = lora_width_ + kLoraSlack;
   for (const LoraRun& run : order.runs) {
     const auto first = order.row_of_place.begin() + run.begin;
@@ -203,6 +226,21 @@ void CpuBackend::LoraExpand(Worker& worker, const Command& command,
       for (size_t t = 0; t < targets.size(); ++t) {
         const LoraDelta& delta = run.adapter->delta(command.block, targets[t]);
         if (delta.rank == 0) continue;
+        if (run.adapter->dtype() == LoraDtype::kInt8) {
+          RoundLoraHidden(kernels_, delta, LoraHidden(place, t),
+                          3 * kMaxLoraRank, count, own.lora_int8);
+          ForEachSegment(
+              command, targets[t], begin, end, [&](const LoraSegment& segment) {
+                float* out[kLoraRows];
+                for (int32_t i = 0; i < count; ++i) {
+                  out[i] =
+                      y + (at[i] - rows.begin) * ld_y + segment.first - begin;
+                }
+                AddLoraInt8(kernels_, delta, count, segment.begin, segment.end,
+                            out, own.lora_int8);
+              });
+          continue;
+        }
         ActRows act;
         act.f32 = LoraHidden(place, t);
         act.ld_f32 = 3 * kMaxLoraRank;

@@ -10,6 +10,7 @@
 #include "models/llm/cuda/cuda_lora.h"
 #include "models/llm/cuda/cuda_runner.h"
 #include "models/llm/cuda/pack_rows.h"
+#include "models/llm/lora.h"
 
 namespace millrace::models {
 namespace {
@@ -78,6 +79,17 @@ StatusOr<std::unique_ptr<Device>> CudaDevice::Open(
   device->graphs_ = !settings.enforce_eager;
   device->timeout_ms_ = settings.tensor_parallel_timeout_ms;
   ASSIGN_OR_RETURN(device->compute_, ComputeOf(settings.compute_dtype));
+  if (device->compute_ == CudaCompute::kF32) {
+    device->lora_dtype_ = LoraDtype::kF32;
+  }
+  ASSIGN_OR_RETURN(const LoraDtype lora,
+                   LoraDtypeOf(settings.lora_dtype, device->lora_dtype_));
+  if (lora != device->lora_dtype_) {
+    return InvalidArgument("lora_dtype is '" + settings.lora_dtype +
+                           "', but a GPU keeps adapters in f16, or in f32 "
+                           "with compute_dtype f32; leave lora_dtype out")
+        .At("lora_dtype");
+  }
   device->threads_ = std::max<int32_t>(1, static_cast<int32_t>(cpus.size()));
   ASSIGN_OR_RETURN(const cuda::Module* module, OpenCudaModule());
   ASSIGN_OR_RETURN(

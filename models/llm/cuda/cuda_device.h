@@ -30,7 +30,7 @@ class CudaDevice final : public Device {
   std::string kernels() const override;
   int32_t threads() const override { return threads_; }
   std::optional<LoraPacking> adapter_packing() const override {
-    return LoraPacking{.store = lora_store_};
+    return LoraPacking{.dtype = lora_dtype_, .store = lora_store_};
   }
   // FAILED_PRECONDITION says in one sentence why NCCL cannot be used.
   Status Join(std::shared_ptr<Group> group) override;
@@ -53,7 +53,8 @@ class CudaDevice final : public Device {
   std::shared_ptr<CudaContext> context_;
   std::shared_ptr<BlasProducts> blas_;  // null: kernels multiply
   std::shared_ptr<LoraStore> lora_store_;
-  const KernelTable* kernels_ = nullptr;  // for drawing
+  LoraDtype lora_dtype_ = LoraDtype::kF16;  // as the store keeps them
+  const KernelTable* kernels_ = nullptr;    // for drawing
   cuda::KvFormat kv_format_ = cuda::KvFormat::kF16;
   int64_t memory_bytes_ = 0;
   bool graphs_ = true;
