@@ -1,20 +1,23 @@
 #!/usr/bin/env python3
-"""What eight LoRA adapters of rank 16 cost in a batch of 16 streams.
+"""What LoRA adapters of rank 16 cost in a batch of 16 streams.
 
     python3 tests/bench/lora.py [--model FILE] [--millrace FILE] [--rounds N]
-                                [--adapters N] [--rank N] [--streams N]
+                                [--adapters 1,4,8] [--rank N] [--streams N]
                                 [--modules q_proj,v_proj]
+                                [--lora-dtype auto,int8] [--threads N]
 
 Adapters of random numbers for every linear layer of a llama (or those of
---modules) are written to a temporary folder. One server serves the model and all
-of them; 16 clients ask for 64 tokens each, all of the base model, then two of
-each adapter, by turns. Prints tokens a second of the rounds, medians and their
-ratio. Needs numpy and safetensors.
+--modules) are written to a temporary folder. One server for each --lora-dtype
+serves the model and all of them; 16 clients ask for 64 tokens each, all of the
+base model, then of so many adapters, by turns. Prints tokens a second and CPU
+milliseconds a token, medians of the rounds, and the ratio of either to the base's
+in the same round. Needs numpy and safetensors.
 """
 import argparse
 import concurrent.futures
 import http.client
 import json
+import os
 import pathlib
 import socket
 import statistics
@@ -51,14 +54,16 @@ def write_adapter(folder, seed, rank, modules):
         "target_modules": [m.split(".")[1] for m in modules]}))
 
 
-def start(binary, model, adapters):
+def start(binary, model, adapters, dtype, threads):
     with socket.socket() as free:
         free.bind(("127.0.0.1", 0))
         port = free.getsockname()[1]
     modules = [f"{path.name}={path}" for path in adapters]
     server = subprocess.Popen(
         [binary, "serve", f"base={model}", "--http-port", str(port),
-         "--grpc-port", "-1", "--lora-modules", ",".join(modules)],
+         "--grpc-port", "-1", "--lora-modules", ",".join(modules),
+         *(["--lora-dtype", dtype] if dtype else []),
+         *(["--threads", threads] if threads else [])],
         stderr=subprocess.DEVNULL)
     for _ in range(1200):
         if server.poll() is not None:
@@ -86,12 +91,20 @@ def generate(port, model, seed):
     return answer["usage"]["completion_tokens"]
 
 
-def rate(port, models):
+def cpu_seconds(server):
+    fields = pathlib.Path(f"/proc/{server.pid}/stat").read_text()
+    user, system = fields.rpartition(")")[2].split()[11:13]
+    return (int(user) + int(system)) / os.sysconf("SC_CLK_TCK")
+
+
+def rate(server, port, models):
+    """Tokens a second, and CPU milliseconds a token."""
     with concurrent.futures.ThreadPoolExecutor(len(models)) as clients:
-        begun = time.perf_counter()
+        begun, spent = time.perf_counter(), cpu_seconds(server)
         tokens = sum(clients.map(generate, [port] * len(models), models,
                                  range(len(models))))
-        return tokens / (time.perf_counter() - begun)
+        return (tokens / (time.perf_counter() - begun),
+                1000 * (cpu_seconds(server) - spent) / tokens)
 
 
 def main():
@@ -99,7 +112,10 @@ def main():
     ap.add_argument("--model", default=CACHE / "SmolLM2-135M-Instruct.Q4_1.gguf")
     ap.add_argument("--millrace", default=REPO / "build/release/bin/millrace")
     ap.add_argument("--rounds", type=int, default=7)
-    ap.add_argument("--adapters", type=int, default=8)
+    ap.add_argument("--adapters", default="8", help="numbers, by commas")
+    ap.add_argument("--lora-dtype", default="",
+                    help="by commas; default: not given")
+    ap.add_argument("--threads", help="of each server")
     ap.add_argument("--rank", type=int, default=16)
     ap.add_argument("--streams", type=int, default=16)
     ap.add_argument("--modules", help="layers that adapters change")
@@ -108,30 +124,41 @@ def main():
     modules = {name: sizes for name, sizes in MODULES.items()
                if wanted is None or name.split(".")[1] in wanted}
     with tempfile.TemporaryDirectory() as folder:
+        counts = [int(count) for count in args.adapters.split(",")]
         adapters = [pathlib.Path(folder, f"adapter{i}")
-                    for i in range(args.adapters)]
+                    for i in range(max(counts))]
         for seed, path in enumerate(adapters):
             write_adapter(path, seed, args.rank, modules)
-        server, port = start(args.millrace, args.model, adapters)
+        servers = {}
         try:
-            mixes = {"base": ["base"] * args.streams,
-                     "adapters": [adapters[i % args.adapters].name
-                                  for i in range(args.streams)]}
-            rates = {name: [] for name in mixes}
-            for models in mixes.values():
-                rate(port, models)  # warm
+            for dtype in args.lora_dtype.split(","):
+                servers[dtype] = start(args.millrace, args.model, adapters,
+                                       dtype, args.threads)
+            mixes = {}
+            for dtype in servers:
+                mixes["base", dtype] = ["base"] * args.streams
+                for count in counts:
+                    mixes[f"{count} adapters", dtype] = [
+                        adapters[i % count].name for i in range(args.streams)]
+            rates = {mix: [] for mix in mixes}
+            for (_, dtype), models in mixes.items():
+                rate(*servers[dtype], models)  # warm
             for _ in range(args.rounds):
-                for name, models in mixes.items():
-                    rates[name].append(rate(port, models))
+                for mix, models in mixes.items():
+                    rates[mix].append(rate(*servers[mix[1]], models))
         finally:
-            server.terminate()
-            server.wait()
-    for name, values in rates.items():
-        print(f"{name}: {statistics.median(values):.0f} tokens/s "
-              f"({min(values):.0f} to {max(values):.0f})")
-    ratios = [a / b for a, b in zip(rates["adapters"], rates["base"])]
-    print(f"adapters / base, median of the rounds: "
-          f"{statistics.median(ratios):.3f} (asked 0.85)")
+            for server, _ in servers.values():
+                server.terminate()
+                server.wait()
+    for mix, values in rates.items():
+        speeds, cpu = zip(*values)
+        base = rates["base", mix[1]]
+        print(f"{' '.join(mix)}: {statistics.median(speeds):.0f} tokens/s "
+              f"({min(speeds):.0f} to {max(speeds):.0f}), "
+              f"{statistics.median(cpu):.3f} ms of CPU a token; of the base "
+              f"{statistics.median(a[0] / b[0] for a, b in zip(values, base)):.3f}"
+              f" (asked 0.85) and "
+              f"{statistics.median(a[1] / b[1] for a, b in zip(values, base)):.3f}")
 
 
 if __name__ == "__main__":
