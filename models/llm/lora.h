@@ -30,12 +30,6 @@ namespace millrace::models {
 
 inline constexpr int32_t kMaxLoraRank = 256;
 
-// As the setting lora_dtype names it: "f16".
-const char* NameOf(LoraDtype dtype);
-// INVALID_ARGUMENT for what does not exist; auto is `automatic`.
-StatusOr<LoraDtype> LoraDtypeOf(const std::string& setting,
-                                LoraDtype automatic);
-
 class LoraOnDevice;  // lora_store.h
 
 // The model that adapters are made for.

@@ -3,7 +3,9 @@
 
 #include <cstdint>
 #include <memory>
+#include <string>
 
+#include "config/base/status.h"
 #include "models/cpu/llm_kernels.h"
 
 namespace millrace::models {
@@ -13,6 +15,12 @@ class LoraStore;  // lora_store.h
 // Numbers that adapters are kept in. Floats are multiplied by f32 rows, int8
 // by rows that are rounded to int8, too.
 enum class LoraDtype : uint8_t { kF16, kBF16, kF32, kInt8 };
+
+// As the setting lora_dtype names it: "f16".
+const char* NameOf(LoraDtype dtype);
+// INVALID_ARGUMENT for what does not exist; auto is `automatic`.
+StatusOr<LoraDtype> LoraDtypeOf(const std::string& setting,
+                                LoraDtype automatic);
 
 // Of int8: values that share a scale, rows of B in a tile, and how many outputs
 // may share a row; see lora_packing.h.
