@@ -76,7 +76,7 @@ WALLS = [
                         "models/graph/", "models/image/",
                         "models/llm/prompt_embeddings.h", "models/tensor/",
                         "config/"]),
-    ("models/llm/lora_layout.h", ["models/cpu/llm_kernels.h"]),
+    ("models/llm/lora_layout.h", ["models/cpu/llm_kernels.h", "config/"]),
     ("models/llm/device.h", ["models/llm/backend.h", "models/llm/lora_layout.h",
                              "models/llm/runner.h",
                              "models/llm/step.h", "models/group/group.h",
