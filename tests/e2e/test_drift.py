@@ -3,6 +3,7 @@ and the population stability index against them, computed again by numpy."""
 import json
 import shutil
 import subprocess
+import time
 import urllib.error
 import urllib.request
 
@@ -11,6 +12,7 @@ import pytest
 import tritonclient.grpc as triton_grpc
 
 from conftest import REPO, start
+from test_observability import Prometheus, impatient
 
 DATA = REPO / "tests" / "data" / "image"
 TASK = """
@@ -169,3 +171,45 @@ def test_what_is_wrong_is_told_at_load(tmp_path, config, why):
                 timeout=60)
         text = caught.value.read().decode()
         assert caught.value.code in (400, 404) and why in text, text
+
+
+@pytest.mark.skipif(not shutil.which("prometheus"),
+                    reason="prometheus is not installed")
+def test_the_alert_fires_where_predictions_move(tmp_path):
+    """The baseline has one picture alone, then another one comes."""
+    put(tmp_path / "models", "net", "drift: {window: 4, min_predictions: 4}")
+    with start("--model-repository", tmp_path / "models",
+               "--model-control-mode", "explicit", "--load-model",
+               "net") as server, \
+            Prometheus(tmp_path, f"127.0.0.1:{server.http_port}",
+                       change_rules=impatient) as prometheus:
+        def fill(picture):
+            for _ in range(4):
+                classify(server, "net", picture)
+
+        def found(expression):
+            try:
+                return prometheus.query(expression)
+            except OSError:  # it is still starting
+                return []
+
+        def until(expression):
+            end = time.monotonic() + 60
+            while not found(expression):
+                assert time.monotonic() < end, expression
+                time.sleep(0.2)
+
+        fill("photo.jpg")
+        (tmp_path / "models" / "net" / "drift.json").write_bytes(
+            server.get("/v2/models/net/drift"))
+        (tmp_path / "models" / "net" / "config.yaml").write_text(
+            TASK + "drift: {window: 4, min_predictions: 4, "
+            "baseline: drift.json}")
+        urllib.request.urlopen(urllib.request.Request(
+            f"{server.url}/v2/repository/models/net/load", b"{}"), timeout=60)
+        fill("photo.jpg")
+        until("count(millrace_drift_psi == 0) == 2")
+        fires = 'ALERTS{alertname="MillraceDrift", alertstate="firing"}'
+        assert not found(fires)
+        fill("turned.png")
+        until(fires)

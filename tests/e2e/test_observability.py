@@ -290,7 +290,7 @@ def test_alerts_fire_when_their_cause_is_there(tmp_path):
     time; when the crowd has provoked its alerts, they alone go on, so that its
     refusals do not outnumber their time-outs. Idle connections come and go, so
     that Prometheus gets one again after a scrape that took too long."""
-    expected = set(ALERTS)
+    expected = set(ALERTS) - {"MillraceDrift"}  # of classifiers: test_drift.py
     records = {rule["record"] for rule in all_rules() if "record" in rule}
     fired, recorded = set(), set()
     with start("--max-num-seqs", 2, "--max-queue-size", 40, "--max-connections",
