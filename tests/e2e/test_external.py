@@ -134,7 +134,7 @@ def python(tmp_path_factory):
 @pytest.fixture(scope="module")
 def server(tmp_path_factory, python):
     root = tmp_path_factory.mktemp("repository")
-    external(root, "twice", TWICE, response_timeout="5s",
+    external(root, "twice", TWICE, response_timeout="10s",
              memory_limit="300MiB")
     external(root, "caller", CALLER)
     external(root, "any", ANY)
@@ -189,7 +189,7 @@ def test_metadata_tells_what_the_process_said(server):
 
 @pytest.mark.parametrize("value, told", [
     (-1, "exited with code 3"),
-    (-2, "did not answer within 5000 ms"),
+    (-2, "did not answer within 10000 ms"),
     (-3, "memory_limit is 314572800"),
     (-6, "the handler sent"),
 ])
