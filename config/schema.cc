@@ -346,7 +346,7 @@ void VisitText(LlmSettings& s, const SettingVisitor& visit) {
   visit({.name = "lora_dtype",
          .help = "numbers that LoRA adapters are kept in on CPUs: auto: f16, "
                  "or f32 with compute_dtype f32; int8: half of f16's memory, "
-                 "with a scale for each 32 values, and products of int8; "
+                 "with a scale for each 32 values, but slower; "
                  "float16 is f16, bfloat16 is bf16",
          .choices = {"auto", "f16", "bf16", "f32", "int8", "float16",
                      "bfloat16"}},
