@@ -10,7 +10,7 @@
 #include "models/gpu/cublaslt_library.h"
 #include "models/llm/teacher_forcing.h"
 #include "tests/cuda_emulation/blas_test_library.h"
-#include "tests/cuda_emulation/logits_difference.h"
+#include "tests/cuda_emulation/scored_logits.h"
 #include "tests/data/tiny_gguf.h"
 #include "tests/support/temp_path.h"
 #include "tests/unit/models/llm/step_driver.h"
@@ -44,18 +44,9 @@ class BlasRunner : public testing::Test {
     CHECK(model.ok(), "the model loads");
     return std::move(model).value();
   }
-  static std::vector<std::vector<float>> AllLogits(LlmModel& model,
-                                                   int32_t chunk,
-                                                   int32_t count = 12) {
-    std::vector<int32_t> tokens;
-    for (int32_t i = 0; i < count; ++i) tokens.push_back(3 + i * 37 % 260);
-    std::vector<std::vector<float>> all;
-    const Status status =
-        ScoreTokens(model, tokens, chunk, [&](int32_t, auto logits) {
-          all.emplace_back(logits.begin(), logits.end());
-        });
-    EXPECT_TRUE(status.ok()) << status.ToString();
-    return all;
+  static std::vector<std::vector<float>> Scored(LlmModel& model, int32_t chunk,
+                                                int32_t count = 12) {
+    return AllLogits(model, SomeTokens(count), chunk);
   }
 
   void SetUp() override {
@@ -86,14 +77,13 @@ TEST_F(BlasRunner, GivesTheLogitsOfTheCpuInAnyChunks) {
     }
     LlmModel native = MustLoad(tiny, Options("cuda:0", "native"));
     LlmModel on_cpu = MustLoad(tiny, Options("cpu", "native"));
-    const auto logits = AllLogits(by_blas, c.tokens, c.tokens);
-    EXPECT_LT(Difference(logits, AllLogits(on_cpu, c.tokens, c.tokens)),
-              c.most);
+    const auto logits = Scored(by_blas, c.tokens, c.tokens);
+    EXPECT_LT(Difference(logits, Scored(on_cpu, c.tokens, c.tokens)), c.most);
     if (OnEmulatedGpu()) {
-      EXPECT_NE(AllLogits(by_blas, 12), AllLogits(native, 12))
+      EXPECT_NE(Scored(by_blas, 12), Scored(native, 12))
           << "multiplied by native kernels";
     }
-    EXPECT_EQ(logits, AllLogits(by_blas, 5 + c.tokens / 4, c.tokens))
+    EXPECT_EQ(logits, Scored(by_blas, 5 + c.tokens / 4, c.tokens))
         << "chunks show";
   }
 }
@@ -132,18 +122,18 @@ TEST_F(BlasRunner, NativeKernelsServeWhereItCannotBeUsed) {
   tiny.layers = 1;
   LlmModel native = MustLoad(tiny, Options("cuda:0", "native"));
   EXPECT_EQ(native.info.isa, "cuda sm_90");
-  const auto expected = AllLogits(native, 12);
+  const auto expected = Scored(native, 12);
   // No algorithm that may be used, then no library.
   for (const char* what : {"none", "all_uneven"}) {
     BlasEnvironment::Tell(what);
     LlmModel model = MustLoad(tiny, Options("cuda:0", "cublaslt"));
-    EXPECT_EQ(AllLogits(model, 12), expected) << what;
+    EXPECT_EQ(Scored(model, 12), expected) << what;
   }
   BlasEnvironment::Tell("");
   setenv("MILLRACE_CUBLASLT", "/nonexistent.so", 1);
   LlmModel model = MustLoad(tiny, Options("cuda:0", "cublaslt"));
   EXPECT_EQ(model.info.isa, "cuda sm_90");
-  EXPECT_EQ(AllLogits(model, 12), expected);
+  EXPECT_EQ(Scored(model, 12), expected);
 }
 
 // Quantised weights and compute_dtype f32 have nothing for it.
@@ -153,12 +143,12 @@ TEST_F(BlasRunner, OtherWeightsStayWithNativeKernels) {
   const int products = BlasEnvironment::Products();
   LlmModel quantised = MustLoad(tiny, Options("cuda:0", "cublaslt"));
   LlmModel native = MustLoad(tiny, Options("cuda:0", "native"));
-  EXPECT_EQ(AllLogits(quantised, 12), AllLogits(native, 12));
+  EXPECT_EQ(Scored(quantised, 12), Scored(native, 12));
   tiny.type = tiny.embedding_type = GgmlType::kBF16;
   LlmOptions options = Options("cuda:0", "cublaslt");
   options.settings.compute_dtype = "f32";
   LlmModel in_f32 = MustLoad(tiny, options);
-  EXPECT_EQ(AllLogits(in_f32, 12).size(), 12u);
+  EXPECT_EQ(Scored(in_f32, 12).size(), 12u);
   EXPECT_EQ(BlasEnvironment::Products(), products);  // 0 on a real GPU
 }
 
@@ -167,7 +157,7 @@ TEST_F(BlasRunner, AProductThatFailsEndsTheStepAndTheNextOneRuns) {
   TinyModel tiny = Tiny(GgmlType::kBF16);
   tiny.layers = 1;
   LlmModel model = MustLoad(tiny, Options("cuda:0", "cublaslt"));
-  const auto expected = AllLogits(model, 12);
+  const auto expected = Scored(model, 12);
   BlasEnvironment::Tell(
       ("matmul:" + std::to_string(BlasEnvironment::Products() + 2)).c_str());
   const Status status =
@@ -175,7 +165,7 @@ TEST_F(BlasRunner, AProductThatFailsEndsTheStepAndTheNextOneRuns) {
   EXPECT_EQ(status.message(),
             "cuda:0 failed: cuBLASLt cannot multiply 128 rows: the function "
             "failed to launch");
-  EXPECT_EQ(AllLogits(model, 12), expected);
+  EXPECT_EQ(Scored(model, 12), expected);
 }
 
 }  // namespace

@@ -13,7 +13,7 @@
 #include "models/gpu/cuda_context.h"
 #include "models/llm/cuda/nccl_library.h"
 #include "models/llm/group_load.h"
-#include "models/llm/teacher_forcing.h"
+#include "tests/cuda_emulation/scored_logits.h"
 #include "tests/data/tiny_gguf.h"
 #include "tests/support/temp_path.h"
 #include "tests/unit/models/llm/rank_threads.h"
@@ -75,27 +75,8 @@ class CudaGroup : public testing::Test {
 };
 
 // Past a page, and beyond windows.
-std::vector<float> LogitsOfAll(LlmModel& model, int32_t chunk) {
-  std::vector<int32_t> tokens;
-  for (int32_t i = 0; i < 66; ++i) tokens.push_back(3 + i * 37 % 240);
-  std::vector<float> all;
-  const Status status = ScoreTokens(
-      model, tokens, chunk, [&](int32_t, std::span<const float> logits) {
-        all.insert(all.end(), logits.begin(), logits.end());
-      });
-  EXPECT_TRUE(status.ok()) << status.ToString();
-  return all;
-}
-
-// The greatest difference, as a part of the greatest logit.
-double Distance(const std::vector<float>& a, const std::vector<float>& b) {
-  EXPECT_EQ(a.size(), b.size());
-  double most = 0, difference = 0;
-  for (size_t i = 0; i < std::min(a.size(), b.size()); ++i) {
-    most = std::max(most, std::abs(double{a[i]}));
-    difference = std::max(difference, std::abs(double{a[i]} - double{b[i]}));
-  }
-  return difference / most;
+std::vector<std::vector<float>> LogitsOfAll(LlmModel& model, int32_t chunk) {
+  return AllLogits(model, SomeTokens(66, 240), chunk);
 }
 
 class CudaGroupFamily
@@ -111,8 +92,8 @@ TEST_P(CudaGroupFamily, HasTheLogitsOfOneGpu) {
   RankThreads ranks(std::get<1>(GetParam()));
   StatusOr<LlmModel> model = ranks.Load(path, Options("f32"));
   ASSERT_TRUE(model.ok()) << model.status().ToString();
-  const std::vector<float> logits = LogitsOfAll(*model, 64);
-  EXPECT_LT(Distance(logits, LogitsOfAll(*one, 64)), 2e-5);
+  const auto logits = LogitsOfAll(*model, 64);
+  EXPECT_LT(Difference(logits, LogitsOfAll(*one, 64)), 2e-5);
   // The library here adds in the order of ranks, whatever the steps are.
   if (path.ends_with("llama")) {
     EXPECT_EQ(LogitsOfAll(*model, 23), logits);
@@ -150,14 +131,14 @@ TEST_F(CudaGroup, QuantisedWeightsAreNearOneGpuAndTheSameOnEveryRun) {
     const std::string path = Tiny(type);
     StatusOr<LlmModel> one = LoadLlm(path, Options("auto"));
     ASSERT_TRUE(one.ok()) << one.status().ToString();
-    const std::vector<float> expected = LogitsOfAll(*one, 64);
-    std::vector<float> first;
+    const auto expected = LogitsOfAll(*one, 64);
+    std::vector<std::vector<float>> first;
     for (int run = 0; run < 2; ++run) {
       RankThreads ranks(2);
       StatusOr<LlmModel> model = ranks.Load(path, Options("auto"));
       ASSERT_TRUE(model.ok()) << model.status().ToString();
-      const std::vector<float> logits = LogitsOfAll(*model, 64);
-      EXPECT_LT(Distance(logits, expected), 2e-2);
+      const auto logits = LogitsOfAll(*model, 64);
+      EXPECT_LT(Difference(logits, expected), 2e-2);
       if (run == 0) first = logits;
       EXPECT_EQ(logits, first);
     }

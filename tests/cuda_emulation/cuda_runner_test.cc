@@ -12,7 +12,7 @@
 #include "models/cuda/module_api.h"
 #include "models/gpu/cuda_context.h"
 #include "models/llm/teacher_forcing.h"
-#include "tests/cuda_emulation/logits_difference.h"
+#include "tests/cuda_emulation/scored_logits.h"
 #include "tests/data/tiny_gguf.h"
 #include "tests/support/temp_path.h"
 #include "tests/unit/models/llm/step_driver.h"
@@ -62,24 +62,6 @@ class CudaRunnerTest : public testing::Test {
     return std::move(model).value();
   }
 };
-
-std::vector<std::vector<float>> AllLogits(LlmModel& model,
-                                          std::span<const int32_t> tokens,
-                                          int32_t chunk) {
-  std::vector<std::vector<float>> all;
-  const Status status =
-      ScoreTokens(model, tokens, chunk, [&](int32_t, auto logits) {
-        all.emplace_back(logits.begin(), logits.end());
-      });
-  EXPECT_TRUE(status.ok()) << status.ToString();
-  return all;
-}
-
-std::vector<int32_t> SomeTokens(int32_t n) {
-  std::vector<int32_t> tokens;
-  for (int32_t i = 0; i < n; ++i) tokens.push_back(3 + i * 37 % 260);
-  return tokens;
-}
 
 // Both compute in f32 from the same weights: sums of ~100 products in another
 // order, a few layers deep, differ by some 1e-6; 1e-4 is ten times less than

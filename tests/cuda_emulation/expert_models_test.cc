@@ -7,8 +7,7 @@
 #include <cstdlib>
 #include <string>
 
-#include "models/llm/teacher_forcing.h"
-#include "tests/cuda_emulation/logits_difference.h"
+#include "tests/cuda_emulation/scored_logits.h"
 #include "tests/unit/models/llm/step_driver.h"
 
 namespace millrace::models {
@@ -44,22 +43,6 @@ class ExpertModelsTest : public testing::Test {
   }
 };
 
-std::vector<int32_t> SomeTokens(int32_t n) {
-  std::vector<int32_t> tokens;
-  for (int32_t i = 0; i < n; ++i) tokens.push_back(3 + i * 37 % 60);
-  return tokens;
-}
-
-std::vector<std::vector<float>> AllLogits(LlmModel& model, int32_t chunk) {
-  std::vector<std::vector<float>> all;
-  const Status status =
-      ScoreTokens(model, SomeTokens(18), chunk, [&](int32_t, auto logits) {
-        all.emplace_back(logits.begin(), logits.end());
-      });
-  EXPECT_TRUE(status.ok()) << status.ToString();
-  return all;
-}
-
 // Activations are rounded by 2^-12 of them (f16), 2^-9 (bf16) or 2^-8 of a
 // block's greatest (int8). The tiny gpt-oss enlarges what is lost more than
 // others do, also in f32: by up to 40.
@@ -83,12 +66,14 @@ TEST_F(ExpertModelsTest, PromptsOnTensorCoresStayNearTheCpu) {
     LlmModel on_cpu =
         MustLoad(mixture.folder, Options("cpu", "f32", mixture.quantize));
     EXPECT_TRUE(on_gpu.runner->info().kv_depends_on_role);
-    const auto logits = AllLogits(on_gpu, 18);
-    const double difference = Difference(logits, AllLogits(on_cpu, 18));
+    const auto logits = AllLogits(on_gpu, SomeTokens(18, 60), 18);
+    const double difference =
+        Difference(logits, AllLogits(on_cpu, SomeTokens(18, 60), 18));
     EXPECT_LT(difference, mixture.most)
         << mixture.folder << " " << mixture.quantize;
     EXPECT_GT(difference, mixture.most / 1e3) << "computed in f32";
-    EXPECT_EQ(logits, AllLogits(on_gpu, 5)) << "chunks show";
+    EXPECT_EQ(logits, AllLogits(on_gpu, SomeTokens(18, 60), 5))
+        << "chunks show";
   }
 }
 
@@ -97,7 +82,7 @@ TEST_F(ExpertModelsTest, AnswersDoNotDependOnTheBatch) {
   std::vector<DriverRequest> requests;
   for (const int32_t length : {20, 3, 31, 9}) {
     DriverRequest& request = requests.emplace_back();
-    request.prompt = SomeTokens(length);
+    request.prompt = SomeTokens(length, 60);
     request.max_tokens = 5;
     request.sampling.temperature = length == 3 ? 1.0f : 0.0f;
     request.sampling.seed = 7;
@@ -126,8 +111,8 @@ TEST_F(ExpertModelsTest, WhatIsReadAndMultipliedIsCounted) {
     LlmModel on_cpu = MustLoad("hf_mixtral", Options("cpu", "f32", "none"));
     std::vector<double> read;
     for (const int32_t chunk : {1, 18}) {
-      AllLogits(on_gpu, chunk);
-      AllLogits(on_cpu, chunk);
+      AllLogits(on_gpu, SomeTokens(18, 60), chunk);
+      AllLogits(on_cpu, SomeTokens(18, 60), chunk);
       const StepAccount account = on_gpu.runner->account();
       EXPECT_EQ(account.macs, on_cpu.runner->account().macs) << compute;
       // What is behind the last attention is no prompt's.

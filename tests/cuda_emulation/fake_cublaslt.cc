@@ -354,7 +354,7 @@ int cublasLtMatmul(void* handle, void* desc, const void* alpha, const void* a,
   float one, zero;
   std::memcpy(&one, alpha, sizeof one);
   std::memcpy(&zero, beta, sizeof zero);
-  if (one != 1 || zero != 0) return kNotSupported;  // nobody asks for it
+  if (one != 1 || zero != 0) return kNotSupported;  // Millrace adds to no sums
   const int number = ++products;
   if (Told("matmul:" + std::to_string(number))) return kExecutionFailed;
   product.uneven =
@@ -372,7 +372,7 @@ int cublasLtMatmul(void* handle, void* desc, const void* alpha, const void* a,
                          backwards);
       }
     }
-    // Whoever keeps something there loses it.
+    // The workspace holds nothing from one call to the next.
     if (workspace != nullptr) {
       std::memset(workspace, 0xff, 4096);
     }

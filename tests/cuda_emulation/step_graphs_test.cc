@@ -247,8 +247,8 @@ double ShareOfAttention(const StepAccount& step) {
   return of(kAttention) / sum;
 }
 
-// Nobody asks for a trace: all steps have their seconds, by phase as in the
-// last step that had marks, which runs as a graph like its neighbours.
+// Without a capture, too, all steps have their seconds, by phase as in the last
+// step that had marks, which runs as a graph like its neighbours.
 TEST_F(StepGraphsTest, SecondsByPhaseAreCountedWithoutATrace) {
   TinyModel tiny;
   tiny.layers = 1;
