@@ -1,9 +1,6 @@
 // POST /v1/embeddings as OpenAI has it, and Ollama's /api/embed and
 // /api/embeddings. openai-python asks for base64 unless told otherwise: the
 // bytes of each vector as little-endian FP32.
-#include <openssl/evp.h>
-
-#include <bit>
 #include <nlohmann/json.hpp>
 #include <string>
 #include <utility>
@@ -12,6 +9,7 @@
 #include "handlers/json_fields.h"
 #include "server/http/routes.h"
 #include "server/http/text_work.h"
+#include "server/http/vector_format.h"
 #include "server/request_id.h"
 
 namespace millrace::server::http {
@@ -24,24 +22,10 @@ using handlers::TextTaskFacts;
 
 constexpr int64_t kMaxDimensions = 1 << 20;
 
-static_assert(std::endian::native == std::endian::little);
-
-void AppendBase64(const std::vector<float>& row, std::string& out) {
-  const size_t bytes = row.size() * sizeof(float);
-  const size_t begin = out.size() + 1;
-  out += '"';
-  out.resize(begin + (bytes + 2) / 3 * 4 + 1);  // and the NUL that it writes
-  const int written =
-      EVP_EncodeBlock(reinterpret_cast<unsigned char*>(out.data() + begin),
-                      reinterpret_cast<const unsigned char*>(row.data()),
-                      static_cast<int>(bytes));
-  out.resize(begin + static_cast<size_t>(written));
-  out += '"';
-}
-
 // By hand: a vector has hundreds of numbers, and a tree of them costs more than
 // computing it.
-HttpResponse EmbeddingsBody(const std::string& model, bool base64,
+HttpResponse EmbeddingsBody(const std::string& model,
+                            const VectorFormat& format,
                             const TextResponse& response) {
   std::string body = R"({"id":"embd-)" + RandomHex(32) +
                      R"(","object":"list","created":)" +
@@ -51,8 +35,7 @@ HttpResponse EmbeddingsBody(const std::string& model, bool base64,
     body += (i > 0 ? "," : "");
     body += R"({"object":"embedding","index":)" + std::to_string(i) +
             R"(,"embedding":)";
-    base64 ? AppendBase64(response.rows[i].values, body)
-           : AppendNumbers(response.rows[i].values, body);
+    AppendVector(response.rows[i].values, format, body);
     body += '}';
   }
   body += R"(],"usage":)" + DumpJson(TextUsage(response)) + "}";
@@ -63,13 +46,7 @@ Status Embeddings(const Site& site, const std::shared_ptr<Exchange>& exchange) {
   ASSIGN_OR_RETURN(const Json body, ReadJsonBody(*exchange));
   handlers::TextRequest request;
   ASSIGN_OR_RETURN(request.items, ReadInputs(body, "input"));
-  ASSIGN_OR_RETURN(const auto format,
-                   handlers::ReadString(body, "encoding_format"));
-  if (format.has_value() && *format != "float" && *format != "base64") {
-    return InvalidArgument("encoding_format is '" + format->substr(0, 60) +
-                           "' but must be float or base64")
-        .At("encoding_format");
-  }
+  ASSIGN_OR_RETURN(const VectorFormat format, ReadVectorFormat(body));
   ASSIGN_OR_RETURN(
       request.dimensions,
       handlers::ReadInt(body, "dimensions", {.min = 1, .max = kMaxDimensions}));
@@ -80,10 +57,9 @@ Status Embeddings(const Site& site, const std::shared_ptr<Exchange>& exchange) {
   RETURN_IF_ERROR(WantTask(handler->facts(), model->id(), {TaskKind::kEmbed},
                            "/v1/embeddings"));
   const std::string name = model->id();
-  const bool base64 = format == "base64";
   return RunTexts(site, exchange, std::move(model), std::move(request),
-                  [name, base64](const TextTaskFacts&, const TextResponse& r) {
-                    return EmbeddingsBody(name, base64, r);
+                  [name, format](const TextTaskFacts&, const TextResponse& r) {
+                    return EmbeddingsBody(name, format, r);
                   });
 }
 

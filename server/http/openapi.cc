@@ -168,7 +168,10 @@ constexpr Schema kSchemas[] = {
           {"type": "array", "items": {"type": "integer"}},
           {"type": "array", "items":
             {"type": "array", "items": {"type": "integer"}}}]},
-        "encoding_format": {"enum": ["float", "base64"]},
+        "encoding_format": {"enum": ["float", "base64", "int8", "uint8",
+          "binary", "ubinary"]},
+        "output_dtype": {"enum": ["float", "int8", "uint8", "binary",
+          "ubinary"]},
         "dimensions": {"type": "integer", "minimum": 1},
         "normalize": {"type": "boolean"},
         "truncate_prompt_tokens": {"type": "integer", "minimum": -1}},

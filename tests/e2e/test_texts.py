@@ -81,6 +81,31 @@ def test_vectors_are_those_of_transformers(client, encoding):
         assert np.linalg.norm(row) == pytest.approx(1, abs=1e-6)
 
 
+def test_vectors_in_bytes_and_bits(client):
+    import base64
+    texts = EMBED["texts"][:SHORT]
+    floats = np.array(vectors(client, input=texts, encoding_format="float")[0],
+                      np.float32)
+    bits = np.packbits(floats > 0, axis=1)  # as sentence-transformers has it
+    scaled = np.rint(floats / np.abs(floats).max(1, keepdims=True)
+                     * np.float32(127)).astype(int)
+    for name, want in [("int8", scaled), ("uint8", scaled + 128),
+                       ("ubinary", bits), ("binary", bits.astype(int) - 128)]:
+        got, usage = vectors(client, input=texts, encoding_format=name)
+        assert got == want.tolist(), name
+        assert usage.prompt_tokens == sum(EMBED["tokens"][:SHORT])
+        packed, _ = vectors(client, input=texts, encoding_format="base64",
+                            extra_body={"output_dtype": name})
+        dtype = np.uint8 if name.startswith("u") else np.int8
+        assert [np.frombuffer(base64.b64decode(row), dtype).tolist()
+                for row in packed] == got, name
+    for row, want in zip(scaled, EMBED["mean"]):
+        assert cosine(row, want) > 0.999
+    short, _ = vectors(client, input=texts, encoding_format="ubinary",
+                       dimensions=12)
+    assert short == np.packbits(floats[:, :12] > 0, axis=1).tolist()
+
+
 def test_a_text_has_the_same_bits_alone_and_beside_others(client):
     texts = EMBED["texts"][:SHORT]
     together, _ = vectors(client, input=texts)
@@ -216,7 +241,10 @@ def test_classes_have_the_names_of_the_config(server):
      "input must be"),
     ("/v1/embeddings", {"model": "bert_embed", "input": [1, "a"]}, "input[1]"),
     ("/v1/embeddings", {"model": "bert_embed", "input": "a",
-                        "encoding_format": "int8"}, "float or base64"),
+                        "encoding_format": "int4"}, "binary or ubinary"),
+    ("/v1/embeddings", {"model": "bert_embed", "input": "a",
+                        "encoding_format": "int8", "output_dtype": "binary"},
+     "leave one of them out"),
     ("/v1/embeddings", {"model": "bert_rerank", "input": "a"},
      "has the task rerank"),
     ("/v1/embeddings", {"input": "a"}, "model is missing"),
