@@ -71,6 +71,46 @@ class Any(millrace_handler.Handler):
 
 millrace_handler.serve(Any())
 """
+# Text in pictures has this form (handlers/external/examples/ocr): a process finds
+# any number of rows, a graph computes them, another process joins them.
+FIND = """
+import millrace_handler, numpy as np
+
+class Find(millrace_handler.Handler):
+    inputs = {"x": ("INT32", [-1])}
+    outputs = {"rows": ("INT32", [-1, 16]), "count": ("INT64", [1])}
+
+    def handle(self, inputs, context):
+        found = np.array([[x] * 16 for x in inputs["x"] if x > 0], np.int32)
+        return {"rows": found.reshape(-1, 16), "count": np.array([len(found)])}
+
+millrace_handler.serve(Find())
+"""
+JOIN = """
+import millrace_handler, numpy as np
+
+class Join(millrace_handler.Handler):
+    inputs = {"rows": ("INT32", [-1, 16])}
+    outputs = {"text": ("UINT8", [-1])}
+
+    def handle(self, inputs, context):
+        text = ",".join(str(row[0]) for row in inputs["rows"])
+        return {"text": np.frombuffer(text.encode(), np.uint8)}
+
+millrace_handler.serve(Join())
+"""
+READ = """
+ensemble:
+  inputs: [x]
+  outputs: [text]
+  steps:
+    - {model: find, inputs: {x: x}, outputs: {rows: rows, count: count}}
+    - model: simple
+      inputs: {INPUT0: rows, INPUT1: rows}
+      outputs: {OUTPUT0: sums}
+      when: count > 0
+    - {model: join, inputs: {rows: sums}, outputs: {text: text}}
+"""
 TORCHSERVE = """
 import json
 
@@ -252,6 +292,22 @@ def test_a_deadline_ends_the_request_and_not_the_process(server):
 def test_it_calls_other_models(triton):
     again(triton)
     np.testing.assert_array_equal(ask(triton, "caller", [1, 2]), [3, 5])
+
+
+def test_processes_and_graphs_are_steps_of_an_ensemble(tmp_path, python):
+    external(tmp_path, "find", FIND)
+    external(tmp_path, "join", JOIN)
+    put(tmp_path, "read", {}, READ)
+    put(tmp_path, "simple", {}, "max_batch_size: 8\n")
+    shutil.copy(MODELS / "simple.onnx", tmp_path / "simple/1/model.onnx")
+    with start("--model-repository", tmp_path, env=python) as server:
+        client = triton_http.InferenceServerClient(
+            f"127.0.0.1:{server.http_port}")
+        for x, text in [([3, -1, 5], "6,10"), ([7], "14"), ([-1, -2], None)]:
+            given = triton_http.InferInput("x", [len(x)], "INT32")
+            given.set_data_from_numpy(np.array(x, np.int32))
+            got = client.infer("read", [given]).as_numpy("text")
+            assert (None if got is None else got.tobytes().decode()) == text
 
 
 def test_many_callers_do_not_wait_for_each_other(server):
