@@ -28,6 +28,7 @@ struct TreeWalk {
   int64_t ld_x = 0;
   int64_t num_rows = 0;
   bool nan_bits = false;
+  int32_t depth = 0;  // comparisons on the way to the deepest leaf, or more
   int32_t* leaves = nullptr;
 };
 

@@ -67,6 +67,7 @@ class Packer {
     constexpr int32_t kMostFeatures = 1 << 15;
     const size_t first = packed.nodes.size();
     std::vector<int32_t> order = {root};  // of the packed nodes
+    std::vector<int32_t> level = {0};     // of each
     packed.roots.push_back(static_cast<int32_t>(first));
     for (size_t i = 0; i < order.size(); ++i) {
       const auto at = static_cast<size_t>(order[i]);
@@ -78,6 +79,7 @@ class Packer {
       packed.weight_begin.push_back(leaf ? node.yes : 0);
       packed.weight_end.push_back(leaf ? node.no : 0);
       if (leaf) {
+        packed.depth = std::max(packed.depth, level[i]);
         packed.nodes.push_back({kInfinity, static_cast<uint32_t>(i)});
         continue;
       }
@@ -93,6 +95,7 @@ class Packer {
                                   static_cast<uint32_t>(order.size())});
       order.push_back(branch->left);
       order.push_back(branch->right);
+      level.insert(level.end(), 2, level[i] + 1);
     }
     return true;
   }
@@ -157,6 +160,7 @@ void SumTrees(const TreeEnsemble& trees, WalkTrees walk_trees, const float* x,
                 .x = x,
                 .ld_x = ld_x,
                 .num_rows = num_rows,
+                .depth = packed.depth,
                 .leaves = leaves};
   walk.nan_bits =
       packed.nan_bits && HasNan(x, ld_x, num_rows, trees.num_features);
@@ -165,6 +169,14 @@ void SumTrees(const TreeEnsemble& trees, WalkTrees walk_trees, const float* x,
     walk.roots = packed.roots.data() + begin;
     walk.num_trees = std::min(kTreeBlock, num_trees - begin);
     walk_trees(walk);
+    if (num_rows == 1 && targets == 1 && !packed.leaf_value.empty()) {
+      double sum = sums[0];  // in a register
+      for (int64_t t = 0; t < walk.num_trees; ++t) {
+        sum += packed.leaf_value[static_cast<size_t>(leaves[t])];
+      }
+      sums[0] = sum;
+      continue;
+    }
     for (int64_t t = 0; t < walk.num_trees; ++t) {
       const int32_t* leaf = leaves + t * num_rows;
       if (!packed.leaf_value.empty()) {

@@ -23,6 +23,7 @@ struct PackedTrees {
   std::vector<double> leaf_value;
   std::vector<int32_t> tree_target;
   bool nan_bits = false;  // some node sends NaN to the right
+  int32_t depth = 0;      // comparisons on the way to the deepest leaf
 };
 
 // Null where the form does not hold the ensemble: comparisons for equality,

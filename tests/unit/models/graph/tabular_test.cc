@@ -124,6 +124,64 @@ TEST(TreeEnsemble, KernelsComparePreciselyAtTheThreshold) {
   }
 }
 
+// Trees that lean to one side, with a leaf at each level, and rows with NaN.
+// One row, a few and a block are walked in ways of their own.
+TEST(TreeEnsemble, FewRowsEndAtTheLeavesOfMany) {
+  constexpr int64_t kTrees = 21;  // of which some are no whole group
+  constexpr int64_t kRows = 20;
+  constexpr int64_t kFeatures = 5;
+  for (const int64_t depth : {1, 3, 8, 9, 40}) {
+    TreeParts parts;
+    for (int64_t tree = 0; tree < kTrees; ++tree) {
+      for (int64_t id = 0; id < depth; ++id) {
+        parts.nodes.push_back(
+            {.tree = tree,
+             .id = id,
+             .feature = (tree + id) % kFeatures,
+             .mode = TreeMode::kLessOrEqual,
+             .value = static_cast<double>((tree + id) % 7) - 3,
+             .yes = id + 1,
+             .no = depth + 1 + id,
+             .nan_is_true = (tree + id) % 3 > 0});
+      }
+      for (int64_t leaf = depth; leaf <= 2 * depth; ++leaf) {
+        parts.nodes.push_back({.tree = tree, .id = leaf});
+        parts.weights.push_back(
+            {tree, leaf, 0, 0.1 * static_cast<double>(tree * 100 + leaf)});
+      }
+    }
+    auto trees = FlattenTrees(parts);
+    ASSERT_TRUE(trees.ok()) << trees.status().ToString();
+    ASSERT_NE((*trees)->packed, nullptr);
+    std::vector<float> x;
+    for (int64_t i = 0; i < kRows * kFeatures; ++i) {
+      x.push_back(i % 11 == 0 ? NAN : static_cast<float>(i * 7 % 9) - 4);
+    }
+    std::vector<int32_t> leaves(kTreeBlock * kRows);
+    std::vector<double> want(kRows);
+    SumTrees(**trees, WalkTreesOf("scalar"), x.data(), kFeatures, kRows,
+             leaves.data(), want.data());
+    std::vector<const char*> isas = {"scalar"};
+#if defined(__x86_64__)
+    isas.push_back("avx2");
+    if (__builtin_cpu_supports("avx512f")) isas.push_back("avx512");
+#endif
+    for (const char* isa : isas) {
+      for (const int64_t rows : {int64_t{1}, int64_t{3}, kRows}) {
+        std::vector<double> sums;
+        for (int64_t row = 0; row + rows <= kRows; row += rows) {
+          std::vector<double> part(static_cast<size_t>(rows));
+          SumTrees(**trees, WalkTreesOf(isa), x.data() + row * kFeatures,
+                   kFeatures, rows, leaves.data(), part.data());
+          sums.insert(sums.end(), part.begin(), part.end());
+        }
+        EXPECT_TRUE(std::equal(sums.begin(), sums.end(), want.begin()))
+            << isa << ", depth " << depth << ", " << rows << " rows";
+      }
+    }
+  }
+}
+
 // Trees of many leaves, each of which has two parents: the packed form copies
 // them.
 TEST(TreeEnsemble, TheirMemoryIsKnownBeforeTheyAreMade) {
