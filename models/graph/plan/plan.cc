@@ -101,6 +101,9 @@ class PlanBuilder {
     for (const Port& port : graph_.outputs) BindOutput(port.value);
     for (const auto& step : plan_->steps_) ReadParts(*step);
     plan_->places_ = PlanStages(plan_->steps_, num_members_);
+    plan_->one_member_ =
+        std::all_of(plan_->places_.begin(), plan_->places_.end(),
+                    [](const StepPlace& place) { return place.member == 0; });
     PlaceInArena();
     return std::move(plan_);
   }
@@ -461,7 +464,7 @@ Status Plan::RunTogether(Bindings& at, ComputePool& pool,
       if (failed_at.load(std::memory_order_relaxed) <= place.stage) return;
     }
   };
-  if (num_members_ == 1) {
+  if (num_members_ == 1 || one_member_) {
     run(Team{}, nullptr);
   } else {
     pool.Run([&](Worker& worker) {

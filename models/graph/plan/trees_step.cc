@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <string>
+#include <utility>
 
 #include "models/cpu/tree_kernels.h"
 #include "models/graph/ml/tree_ensemble.h"
@@ -27,6 +28,9 @@ class TreesStep : public Step {
         columns_(context.shape(node.inputs[0]).back()),
         rows_(context.shape(node.outputs[0])[0]) {}
 
+  // Fewer rows take less time than waking a second member.
+  bool splits() const override { return rows_ > kShareRows; }
+
   int64_t scratch_bytes() const override {
     return num_members_ * MemberScratch();
   }
@@ -37,7 +41,8 @@ class TreesStep : public Step {
     auto* const leaves =
         reinterpret_cast<int32_t*>(scratch + BlockRows() * SumBytes());
     const int64_t targets = trees_.num_targets;
-    const auto [begin, end] = team.Share(rows_, 16);
+    const auto [begin, end] = splits() ? team.Share(rows_, kShareRows)
+                                       : std::pair<int64_t, int64_t>(0, rows_);
     for (int64_t row = begin; row < end; row += BlockRows()) {
       const int64_t count = std::min(BlockRows(), end - row);
       SumTrees(trees_, walk_, slots.data<float>(x_) + row * columns_, columns_,
@@ -61,6 +66,8 @@ class TreesStep : public Step {
   }
 
  private:
+  static constexpr int64_t kShareRows = 16;  // what a member gets at least
+
   // As many as have few sums, so that scratch does not grow with the targets
   // beyond those of one row.
   int64_t BlockRows() const {
