@@ -5,12 +5,15 @@ peers. Its texts are nonsense; times do not depend on them.
     python3 tests/bench/llm/random_gguf.py gemma3 build/bench/gemma3.gguf
     python3 tests/bench/llm/random_gguf.py qwen3moe build/bench/moe.gguf
     python3 tests/bench/llm/random_gguf.py qwen3-8b build/bench/8b.gguf Q4_K
+    python3 tests/bench/llm/random_gguf.py qwen2.5-0.5b build/bench/qwen2.gguf
 
 gemma3: Gemma 3 270M's layers (18, 640 wide, windows of 512), Q8_0, with an
 embedding of 40,960 rows instead of 262,144. qwen3moe: 12 layers, 1024 wide, 32
 experts of 512 of which a token uses 4, Q4_0. qwen3: the same layers with one
 dense feed-forward of the 4 experts' size. qwen3-0.6b, qwen3-8b: those models
-whole, in the type named or Q8_0, with a context of 131,072. Made with gguf 0.19.0.
+whole, in the type named or Q8_0, with a context of 131,072. qwen2.5-0.5b,
+qwen2.5-1.5b, llama-3.2-1b: those models whole, in the type named or Q4_0. Made with
+gguf 0.19.0.
 """
 import sys
 
@@ -30,6 +33,12 @@ SHAPES = {
     "qwen3-8b": dict(arch="qwen3", layers=36, hidden=4096, ffn=12288, heads=32,
                      kv_heads=8, head_dim=128, kind="Q8_0", vocab=151936,
                      context=131072),
+    "qwen2.5-0.5b": dict(arch="qwen2", layers=24, hidden=896, ffn=4864, heads=14,
+                         kv_heads=2, head_dim=64, kind="Q4_0", vocab=151936),
+    "qwen2.5-1.5b": dict(arch="qwen2", layers=28, hidden=1536, ffn=8960, heads=12,
+                         kv_heads=2, head_dim=128, kind="Q4_0", vocab=151936),
+    "llama-3.2-1b": dict(arch="llama", layers=16, hidden=2048, ffn=8192, heads=32,
+                         kv_heads=8, head_dim=64, kind="Q4_0", vocab=128256),
 }
 
 
@@ -103,6 +112,9 @@ def main(name, path, kind=None):
     def norm(tensor, size):
         out.add_tensor(tensor, numpy.ones(size, numpy.float32))
 
+    def bias(tensor, size):
+        out.add_tensor(tensor, numpy.zeros(size, numpy.float32))
+
     hidden, d = s["hidden"], s["head_dim"]
     matrix("token_embd.weight", vocab, hidden,
            quantized=gguf.GGMLQuantizationType.Q8_0)
@@ -111,8 +123,10 @@ def main(name, path, kind=None):
         blk = f"blk.{i}."
         norm(blk + "attn_norm.weight", hidden)
         norm(blk + "ffn_norm.weight", hidden)
-        norm(blk + "attn_q_norm.weight", d)
-        norm(blk + "attn_k_norm.weight", d)
+        if arch in (gguf.MODEL_ARCH.QWEN3, gguf.MODEL_ARCH.QWEN3MOE,
+                    gguf.MODEL_ARCH.GEMMA3):
+            norm(blk + "attn_q_norm.weight", d)
+            norm(blk + "attn_k_norm.weight", d)
         if arch == gguf.MODEL_ARCH.GEMMA3:
             norm(blk + "post_attention_norm.weight", hidden)
             norm(blk + "post_ffw_norm.weight", hidden)
@@ -120,6 +134,10 @@ def main(name, path, kind=None):
         matrix(blk + "attn_k.weight", s["kv_heads"] * d, hidden)
         matrix(blk + "attn_v.weight", s["kv_heads"] * d, hidden)
         matrix(blk + "attn_output.weight", hidden, s["heads"] * d)
+        if arch == gguf.MODEL_ARCH.QWEN2:
+            bias(blk + "attn_q.bias", s["heads"] * d)
+            bias(blk + "attn_k.bias", s["kv_heads"] * d)
+            bias(blk + "attn_v.bias", s["kv_heads"] * d)
         suffix, experts = ("_exps", (s["experts"],)) if "experts" in s else (
             "", ())
         if experts:
