@@ -3,6 +3,7 @@
 #include <filesystem>
 #include <fstream>
 #include <iterator>
+#include <limits>
 #include <nlohmann/json.hpp>
 
 #include "config/base/json.h"
@@ -26,6 +27,10 @@ bool Asks(const Json* value) {
   if (value == nullptr) return false;
   if (value->is_boolean()) return value->get<bool>();
   return !value->is_structured() || !value->empty();
+}
+
+bool IsF32(double x) {
+  return std::abs(x) <= double{std::numeric_limits<float>::max()};
 }
 
 // What changes the meaning of the tensors.
@@ -92,10 +97,10 @@ StatusOr<LoraScale> ParsePeftConfig(std::string_view text) {
   }
   scale.rank = rank->get<int64_t>();
   const std::optional<double> alpha = NumberOf(config, "lora_alpha");
-  if (!alpha || !std::isfinite(*alpha) || *alpha == 0) {
+  if (!alpha || !IsF32(*alpha) || *alpha == 0) {
     return InvalidArgument(
-        "adapter_config.json has no lora_alpha other than 0, which scales the "
-        "adapter");
+        "adapter_config.json has no lora_alpha other than 0 that is an f32; it "
+        "scales the adapter");
   }
   scale.alpha = *alpha;
   const Json* root = Find(config, "use_rslora");
@@ -149,8 +154,8 @@ StatusOr<LoraScale> ReadGgufScale(const GgufFile& file, const LoraBase& base) {
   }
   LoraScale scale;
   ASSIGN_OR_RETURN(scale.alpha, file.Float("adapter.lora.alpha", 0));
-  if (!std::isfinite(scale.alpha)) {
-    return InvalidArgument("adapter.lora.alpha is no number");
+  if (!IsF32(scale.alpha)) {
+    return InvalidArgument("adapter.lora.alpha is no f32 number");
   }
   return scale;
 }

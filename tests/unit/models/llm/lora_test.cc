@@ -380,7 +380,8 @@ TEST(LoraConfig, WhatIsNotServedIsRefused) {
            {R"({"r": 0})", "r is 0"},
            {R"({"r": 257})", "r is 257"},
            {R"({"r": "4"})", "r is \"4\""},
-           {R"({"lora_alpha": null})", "lora_alpha"}}) {
+           {R"({"lora_alpha": null})", "lora_alpha"},
+           {R"({"lora_alpha": 1e300})", "lora_alpha"}}) {
     const auto refused = with(fields);
     ASSERT_FALSE(refused.ok()) << fields;
     EXPECT_NE(refused.status().message().find(words), std::string_view::npos)
@@ -431,6 +432,17 @@ TEST(LoraFiles, WhatDoesNotFitSaysSo) {
   std::ofstream(copy + "/adapter_config.json")
       << R"({"peft_type": "LORA", "r": 8, "lora_alpha": 8})";
   expect(copy, *llama.lora_base, "has rank 4 but adapter_config.json says");
+  // One whose scale takes B, whose last value is 8, beyond f32.
+  std::ofstream(copy + "/adapter_config.json")
+      << R"({"peft_type": "LORA", "r": 4, "lora_alpha": 3e38})";
+  {
+    std::fstream file(copy + "/adapter_model.safetensors",
+                      std::ios::in | std::ios::out | std::ios::binary);
+    file.seekp(-4, std::ios::end);
+    const float value = 8;
+    file.write(reinterpret_cast<const char*>(&value), sizeof(value));
+  }
+  expect(copy, *llama.lora_base, "is beyond f32");
   // And one that is cut short.
   fs::resize_file(copy + "/adapter_model.safetensors", 300);
   EXPECT_FALSE(LoadLora(copy, *llama.lora_base).ok());
