@@ -10,6 +10,7 @@
 
 #include "config/base/base64.h"
 #include "config/base/json.h"
+#include "config/base/utf8.h"
 #include "handlers/json_fields.h"
 #include "server/classification.h"
 #include "server/task_parts.h"
@@ -67,7 +68,7 @@ Status ReadInput(const Json& input, size_t input_idx, std::string_view& tail,
         .At(path);
   }
   if (*datatype != "BYTES") {
-    return BadInput(*name, "is " + datatype->substr(0, 20) +
+    return BadInput(*name, "is " + ReplaceInvalidUtf8(datatype->substr(0, 20)) +
                                " beside others of BYTES; a task takes BYTES "
                                "alone");
   }
@@ -112,9 +113,11 @@ Status ReadOutputs(const Json& root, TaskInferBody& body) {
     }
     ASSIGN_OR_RETURN(const auto name, handlers::ReadString(output, "name"));
     if (name.value_or("") != kTaskOutput) {
-      return InvalidArgument("output '" + name.value_or("").substr(0, 100) +
-                             "' is not one of the task, which gives '" +
-                             std::string(kTaskOutput) + "'")
+      return InvalidArgument(
+                 "output '" +
+                 ReplaceInvalidUtf8(name.value_or("").substr(0, 100)) +
+                 "' is not one of the task, which gives '" +
+                 std::string(kTaskOutput) + "'")
           .At("outputs");
     }
     ASSIGN_OR_RETURN(const Json* parameters,
