@@ -131,8 +131,9 @@ void EngineLoop::Run() {
   bool fetches_only = false;
   while (true) {
     const bool idle = jobs_.empty();
-    const bool prepares =
-        idle && runner_.PrepareAhead(ledger_.pages().first_unused());
+    // A tenant's flood leaves no idle time, and others do not wait for memory.
+    const bool prepares = (idle || asking_.Several(clock_.Now())) &&
+                          runner_.PrepareAhead(ledger_.pages().first_unused());
     const bool saves = idle && offload_ && offload_->Save(kIdlePages) > 0;
     RequestQueue::Taken taken = queue_.Take(
         /*park=*/(idle && !prepares && !saves) || fetches_only);
@@ -277,8 +278,7 @@ Plan EngineLoop::PlanOf(std::span<const SequenceView> views,
   limits.several_tenants = KnowSeveralTenants(views) &&
                            (OfSeveralTenants(views) || asking_.Several(now));
   if (target_itl_seconds_ > 0 && cost_.known()) {
-    const bool holds = std::ranges::any_of(views, &SequenceView::held);
-    const double part = limits.several_tenants && !holds ? kSharedStepPart : 1;
+    const double part = limits.several_tenants ? StepPart(views) : 1;
     limits.max_prompt_rows =
         MostPromptRows(views, cost_, target_itl_seconds_ * part);
   }

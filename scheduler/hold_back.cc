@@ -42,6 +42,14 @@ bool OfSeveralTenants(std::span<const SequenceView> views) {
   });
 }
 
+double StepPart(std::span<const SequenceView> views) {
+  if (std::ranges::any_of(views, &SequenceView::held)) return 1;
+  const bool decodes = std::ranges::any_of(views, [](const auto& view) {
+    return view.running && view.num_tokens - view.num_computed == 1;
+  });
+  return decodes ? kSharedPartBesideDecodes : kSharedStepPart;
+}
+
 void AskingTenants::Asked(uint32_t tenant, Clock::Time now) {
   if (last_ && tenant != *last_) other_time_ = last_time_;
   last_ = tenant;

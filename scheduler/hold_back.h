@@ -15,16 +15,22 @@
 
 namespace millrace::scheduler {
 
-// While several tenants ask, a step may take at most this part of the target
-// time between tokens, because a new prompt of one tenant waits until the
-// running step of another ends. A step that holds others back may take all of
-// it.
+// While several tenants ask, a step may take at most a part of the target time
+// between tokens, because a new prompt of one tenant waits until the running
+// step of another ends. A step that holds others back may take all of it.
+//
+// Beside decodes the part is smaller: such a step reads the weights anyhow, so
+// short chunks of prompts cost little. A prompt without decodes would pay for
+// each short step.
 inline constexpr double kSharedStepPart = 0.2;
+inline constexpr double kSharedPartBesideDecodes = 0.1;
 
 // Tells whether requests of several tenants came in the last 10 s: only then
 // are steps kept short, because short steps cost a tenant that is alone about 6
-// % of its time to the first token. The first request of a second tenant may
-// wait for one step of the whole target time.
+// % of its time to the first token, and is memory for coming pages found
+// between steps, which one thread does alone (in a step all members of the team
+// do). The first request of a second tenant may wait for one step of the whole
+// target time.
 class AskingTenants {
  public:
   static constexpr std::chrono::seconds kRecent{10};
@@ -51,6 +57,10 @@ bool KnowSeveralTenants(std::span<const SequenceView> views);
 
 // The views are of several tenants.
 bool OfSeveralTenants(std::span<const SequenceView> views);
+
+// The part of the target that a step of these views may take while several
+// tenants ask.
+double StepPart(std::span<const SequenceView> views);
 
 // Makes the plan of each step, one after the other.
 class FairSteps {

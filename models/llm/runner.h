@@ -51,9 +51,9 @@ class Runner {
   // From the next step on, each writes its phases to `trace`, which outlives
   // them; null: no more. Without effect in runners that measure nothing.
   virtual void TraceSteps(StepTrace* /*trace*/) {}
-  // Idle work: makes a little of the memory ready that coming steps will write
-  // to, pages from `first_unused` on, which were never in a step. False once
-  // there is nothing left to do.
+  // Between two steps: makes a little of the memory ready that coming steps
+  // will write to, pages from `first_unused` on, which were never in a step.
+  // False once there is nothing left to do.
   virtual bool PrepareAhead(int32_t /*first_unused*/) { return false; }
   // Draft tokens that a grammar of the slot leaves no choice about, `most` at
   // most; between two steps only.

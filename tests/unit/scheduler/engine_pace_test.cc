@@ -4,7 +4,9 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <atomic>
 #include <chrono>
+#include <memory>
 #include <vector>
 
 #include "config/base/metrics.h"
@@ -34,11 +36,14 @@ double Metric(MetricRegistry& registry, const std::string& name) {
                                  : std::stod(text.substr(at + line.size()));
 }
 
-// Steps that the long prompt took beside an answer under way.
-int64_t StepsBesideAnAnswer(milliseconds target) {
+enum class Asking { kOneTenant, kTwoTenants };
+
+// Steps that the long prompt took beside an answer under way, of one tenant.
+// With kTwoTenants another one asked a moment before.
+int64_t StepsBesideAnAnswer(milliseconds target,
+                            Asking asking = Asking::kOneTenant) {
   FakeClock clock;
   auto gate = std::make_shared<StepGate>();
-  gate->Close();
   auto engine = MakeEngine({.num_pages = 200,
                             .max_context = 4096,
                             .max_tokens = 512,
@@ -47,11 +52,24 @@ int64_t StepsBesideAnAnswer(milliseconds target) {
                             .step_time = milliseconds(2),
                             .row_time = microseconds(500)},
                            {.target_itl = target, .clock = &clock});
-  Reader answer(MustSubmit(*engine, MakeTask(Prompt(300, 1), 400)));
+  const auto task = [&](uint32_t tenant, int32_t num_prompt, int32_t salt,
+                        int32_t max_output) {
+    GenerateTask made = MakeTask(Prompt(num_prompt, salt), max_output);
+    if (asking == Asking::kTwoTenants) {
+      made.tenant = {.id = tenant, .alone = false};
+    }
+    return made;
+  };
+  if (asking == Asking::kTwoTenants) {
+    EXPECT_EQ(Reader(MustSubmit(*engine, task(2, 40, 3, 1))).EndCode(),
+              StatusCode::kOk);
+  }
+  gate->Close();
+  Reader answer(MustSubmit(*engine, task(1, 300, 1, 400)));
   gate->AllowSteps(50);
   gate->AwaitBlocked();
   const int64_t before = engine->stats().steps;
-  Reader reading(MustSubmit(*engine, MakeTask(Prompt(3000, 2), 1)));
+  Reader reading(MustSubmit(*engine, task(1, 3000, 2, 1)));
   int64_t steps = 0;
   while (!reading.end && steps < 300) {
     gate->AllowSteps(1);
@@ -72,6 +90,17 @@ TEST(EnginePace, PromptsLeaveAnswersInTime) {
   EXPECT_NEAR(static_cast<double>(StepsBesideAnAnswer(milliseconds(0))), 6, 2);
   EXPECT_NEAR(static_cast<double>(StepsBesideAnAnswer(milliseconds(25))), 65,
               10);
+}
+
+TEST(EnginePace, StepsBesideDecodesAreShorterWhileSeveralTenantsAsk) {
+  // A tenth of 250 ms, as above; a fifth would take 32 steps, all of it 6.
+  const milliseconds target(250);
+  EXPECT_NEAR(
+      static_cast<double>(StepsBesideAnAnswer(target, Asking::kTwoTenants)), 65,
+      10);
+  EXPECT_NEAR(
+      static_cast<double>(StepsBesideAnAnswer(target, Asking::kOneTenant)), 6,
+      2);
 }
 
 // Steps that a prompt of tenant 1 takes, which knows of others.
@@ -104,6 +133,41 @@ TEST(EnginePace, StepsAreShortWhileSeveralTenantsAsk) {
   EXPECT_NEAR(static_cast<double>(StepsOfPrompt(*engine, 22)), 17, 3);
   clock.Advance(AskingTenants::kRecent);
   EXPECT_EQ(StepsOfPrompt(*engine, 23), 2);
+}
+
+// Pages of a flood of prompts for which memory was first found within a step.
+int32_t UnpreparedPages(Asking asking) {
+  FakeClock clock;
+  auto gate = std::make_shared<StepGate>();
+  auto unprepared = std::make_shared<std::atomic<int32_t>>(0);
+  auto engine = MakeEngine({.num_pages = 400,
+                            .max_context = 4096,
+                            .gate = gate,
+                            .clock = &clock,
+                            .unprepared = unprepared},
+                           {.clock = &clock});
+  const auto ask = [&](uint32_t tenant, int32_t num_prompt, int32_t salt) {
+    GenerateTask task = MakeTask(Prompt(num_prompt, salt), 1);
+    task.tenant = {.id = tenant, .alone = false};
+    return std::make_unique<Reader>(MustSubmit(*engine, task));
+  };
+  if (asking == Asking::kTwoTenants) {
+    EXPECT_EQ(ask(2, 40, 1)->EndCode(), StatusCode::kOk);
+  }
+  gate->Close();
+  std::vector<std::unique_ptr<Reader>> flood;
+  flood.push_back(ask(1, 1280, 2));
+  gate->AwaitBlocked();
+  for (int32_t i = 3; i < 8; ++i) flood.push_back(ask(1, 1280, i));
+  gate->Open();
+  for (const auto& each : flood) EXPECT_EQ(each->EndCode(), StatusCode::kOk);
+  return *unprepared;
+}
+
+TEST(EnginePace, MemoryOfPagesIsFoundBetweenStepsWhileSeveralTenantsAsk) {
+  EXPECT_EQ(UnpreparedPages(Asking::kTwoTenants), 0);
+  // 120 pages, 64 of them before the flood.
+  EXPECT_NEAR(UnpreparedPages(Asking::kOneTenant), 56, 5);
 }
 
 TEST(EnginePace, DraftsSaveStepsAndChangeNoCompletion) {

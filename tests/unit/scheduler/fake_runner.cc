@@ -180,6 +180,14 @@ int32_t FakeRunner::Content(const Slot& slot, int32_t position,
   return marked ? token + kFakeVocab : token;
 }
 
+bool FakeRunner::PrepareAhead(int32_t first_unused) {
+  constexpr int32_t kAhead = 64;
+  if (options_.unprepared) {
+    num_prepared_ = std::max(num_prepared_, first_unused + kAhead);
+  }
+  return false;
+}
+
 void FakeRunner::WriteKv(const models::StepBatch& batch) {
   for (int32_t i = 0; i < batch.num_copies; ++i) {
     const auto [src, dst] = batch.copies()[i];
@@ -195,6 +203,10 @@ void FakeRunner::WriteKv(const models::StepBatch& batch) {
       const PageId page = batch.pages(seq)[position / kPageTokens];
       ASSERT_NE(page, kNoPage) << "no page for position " << position;
       ASSERT_LT(static_cast<int32_t>(page), options_.num_pages);
+      if (options_.unprepared && static_cast<int32_t>(page) >= num_prepared_) {
+        ++*options_.unprepared;
+        num_prepared_ = static_cast<int32_t>(page) + 1;
+      }
       const int64_t cell =
           static_cast<int64_t>(page) * kPageTokens + position % kPageTokens;
       EXPECT_TRUE(written.insert(cell).second)

@@ -6,6 +6,7 @@
 // and preemption must not change an answer.
 #pragma once
 
+#include <atomic>
 #include <cstdint>
 #include <memory>
 #include <span>
@@ -62,6 +63,8 @@ struct FakeOptions {
   FakeClock* clock = nullptr;
   Clock::Duration step_time{0};
   Clock::Duration row_time{0};
+  // Counts pages that no PrepareAhead came before; null: nothing is prepared.
+  std::shared_ptr<std::atomic<int32_t>> unprepared = nullptr;
 };
 
 class FakeRunner final : public models::Runner, public models::PageAccess {
@@ -72,6 +75,7 @@ class FakeRunner final : public models::Runner, public models::PageAccess {
   void InitSlot(const models::SlotInit& init) override;
   void Launch(const models::StepBatch& batch) override;
   StatusOr<const models::StepResult*> Wait() override;
+  bool PrepareAhead(int32_t first_unused) override;
   int64_t page_bytes() const override;
   void ReadPage(models::PageId page, std::span<std::byte> bytes) const override;
   void WritePage(models::PageId page,
@@ -96,6 +100,7 @@ class FakeRunner final : public models::Runner, public models::PageAccess {
   std::vector<Slot> slots_;
   std::vector<int32_t> known_;  // by sequence of the step: tokens before it
   int64_t num_drafts_ = 0;
+  int32_t num_prepared_ = 0;  // pages from the first
   models::StepResult result_;
   int32_t steps_ = 0;
 };

@@ -119,6 +119,15 @@ TEST(HoldBack, ATenantKnowsOfOthersThatDoNotAsk) {
   EXPECT_FALSE(OfSeveralTenants(std::vector<SequenceView>{}));
 }
 
+TEST(HoldBack, AStepIsShortestBesideDecodesThatNobodyHolds) {
+  const SequenceView prompt = Of(1, Running(200, 40));
+  SequenceView decode = Of(2, Decoding(9));
+  EXPECT_EQ(StepPart(std::vector{prompt, Of(2, Waiting(9))}), kSharedStepPart);
+  EXPECT_EQ(StepPart(std::vector{prompt, decode}), kSharedPartBesideDecodes);
+  decode.held = true;
+  EXPECT_EQ(StepPart(std::vector{prompt, decode}), 1);
+}
+
 TEST(AskingTenants, SeveralAskWhenTwoDidSoInTheLastSeconds) {
   constexpr auto kRecent = AskingTenants::kRecent;
   constexpr auto kSecond = std::chrono::seconds(1);
