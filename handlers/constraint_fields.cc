@@ -95,14 +95,19 @@ StatusOr<OutputConstraint> ReadResponseFormat(const Json& format) {
         .At("response_format.type");
   }
   if (*type == "text") return OutputConstraint{};
+  // llama.cpp takes a schema here.
+  if (const Json* schema = FindField(format, "schema");
+      *type == "json_object" && schema != nullptr) {
+    return Constraint(ConstraintKind::kJsonSchema, "response_format.schema",
+                      *schema);
+  }
   if (*type == "json_object") {
     return OutputConstraint{.kind = ConstraintKind::kJsonObject,
                             .field = "response_format"};
   }
   if (*type == "structural_tag") {
-    // The older shape of vLLM has its parts beside the type.
-    Json tag = format;
-    return Constraint(ConstraintKind::kStructuralTag, "response_format", tag);
+    return Constraint(ConstraintKind::kStructuralTag, "response_format",
+                      format);
   }
   if (*type != "json_schema") {
     return InvalidArgument("response_format.type is " + Shown(Json(*type)) +

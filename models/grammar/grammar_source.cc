@@ -76,10 +76,37 @@ Status NormaliseSchemas(Json& value, int depth) {
   return OkStatus();
 }
 
+// The older shape of vLLM and xgrammar, its tags and triggers beside the type.
+StatusOr<Json> FromStructures(const Json& tag) {
+  Json tags = Json::array();
+  for (const Json& structure : tag["structures"]) {
+    if (!structure.is_object() || !structure.contains("begin") ||
+        !structure.contains("end")) {
+      return InvalidArgument(
+          "each of the structural tag's structures must be an object with "
+          "begin, schema and end");
+    }
+    tags.push_back({{"type", "tag"},
+                    {"begin", structure["begin"]},
+                    {"content",
+                     {{"type", "json_schema"},
+                      {"json_schema", structure.value("schema", Json(true))}}},
+                    {"end", structure["end"]}});
+  }
+  return Json{{"type", "structural_tag"},
+              {"format",
+               {{"type", "triggered_tags"},
+                {"triggers", tag.value("triggers", Json::array())},
+                {"tags", std::move(tags)}}}};
+}
+
 StatusOr<GrammarSource> OfTag(const std::string& text) {
   ASSIGN_OR_RETURN(Json tag, ParseJson(text));
   if (!tag.is_object()) {
     return InvalidArgument("a structural tag must be a JSON object");
+  }
+  if (tag.contains("structures") && tag["structures"].is_array()) {
+    ASSIGN_OR_RETURN(tag, FromStructures(tag));
   }
   RETURN_IF_ERROR(NormaliseSchemas(tag, 0));
   return GrammarSource{GrammarSource::Kind::kStructuralTag, tag.dump()};

@@ -33,11 +33,17 @@ std::string WithoutPlace(std::string message) {
          (message.back() == '\n' || message.back() == ' ')) {
     message.pop_back();
   }
-  if (!message.starts_with('[')) return message;
-  const size_t file = message.find(".cc:");
+  const size_t file = message.starts_with('[') ? message.find(".cc:") : 0;
   if (file == message.npos) return message;
   const size_t colon = message.find(": ", file);
-  return colon == message.npos ? message : message.substr(colon + 2);
+  if (file != 0 && colon != message.npos) message.erase(0, colon + 2);
+  // "Check failed: (its condition) is false: what is wrong"
+  constexpr std::string_view kIsFalse = " is false: ";
+  const size_t condition = message.find(kIsFalse);
+  if (message.starts_with("Check failed: ") && condition != message.npos) {
+    message.erase(0, condition + kIsFalse.size());
+  }
+  return message;
 }
 
 }  // namespace

@@ -46,6 +46,11 @@ TEST(ConstraintFields, ResponseFormatIsReadAsOpenAiSpellsIt) {
                 ConstraintKind::kJsonSchema, R"({"type":"null"})",
                 "response_format.json_schema.schema");
   }
+  ExpectReads(
+      R"({"response_format": {"type": "json_object",
+                              "schema": {"type": "null"}}})",
+      ConstraintKind::kJsonSchema, R"({"type":"null"})",
+      "response_format.schema");
   ExpectRefused(R"({"response_format": "json"})", "response_format");
   ExpectRefused(R"({"response_format": {}})", "response_format.type");
   ExpectRefused(R"({"response_format": {"type": "xml"}})",

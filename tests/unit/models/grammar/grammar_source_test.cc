@@ -129,6 +129,27 @@ TEST(GrammarSource, SchemasOfAStructuralTagAreHeldToTheSameRules) {
   EXPECT_FALSE(tag(R"({"not": {}})").ok());
 }
 
+TEST(GrammarSource, TheOlderShapeOfAStructuralTagBecomesTheNewOne) {
+  const auto tag = [](const std::string& structure) {
+    return Source(ConstraintKind::kStructuralTag,
+                  R"({"type": "structural_tag", "triggers": ["<f"],
+                      "structures": [)" +
+                      structure + "]}");
+  };
+  const auto source =
+      tag(R"({"begin": "<f>", "schema": {"type": "null"}, "end": "</f>"})");
+  ASSERT_TRUE(source.ok());
+  EXPECT_EQ(source->text,
+            R"({"type":"structural_tag","format":{"type":"triggered_tags",)"
+            R"("triggers":["<f"],"tags":[{"type":"tag","begin":"<f>",)"
+            R"("content":{"type":"json_schema","json_schema":)"
+            R"({"type":"null"}},"end":"</f>"}]}})");
+  EXPECT_FALSE(
+      tag(R"({"begin": "<f>", "schema": {"not": {}}, "end": "x"})").ok());
+  EXPECT_FALSE(tag(R"({"schema": {}, "end": "x"})").ok());
+  EXPECT_FALSE(tag("5").ok());
+}
+
 TEST(GrammarSource, CountsAreBoundedWhereverTheyStand) {
   const auto regex = [](const std::string& text) {
     return Source(ConstraintKind::kRegex, text).ok();
