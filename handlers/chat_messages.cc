@@ -12,6 +12,7 @@
 
 #include "config/base/base64.h"
 #include "handlers/json_fields.h"
+#include "handlers/reasoning_limits.h"
 #include "handlers/tool_prompt.h"
 
 namespace millrace::handlers {
@@ -201,6 +202,7 @@ Status ReadTemplateFields(const Json& body, ChatPrompt& chat) {
       kwargs["enable_thinking"] = false;
     }
   }
+  RETURN_IF_ERROR(ReadReasoningBudget(body, kwargs));
   if (!kwargs.empty()) {
     chat.template_kwargs = std::make_shared<const Json>(std::move(kwargs));
   }

@@ -144,9 +144,17 @@ Status AddForcedCall(const GenerateParts& parts, const ChatPrompt& chat,
 
 }  // namespace
 
+bool EndsInReasoning(const models::Tokenizer& tokenizer,
+                     const ReasoningFormat& format,
+                     std::span<const int32_t> prompt) {
+  constexpr size_t kTailTokens = 16;
+  const size_t tail = std::min(prompt.size(), kTailTokens);
+  return EndsWithTag(tokenizer.Decode(prompt.last(tail), /*with_special=*/true),
+                     format.open);
+}
+
 ParserSpec ParserSpecOf(const GenerateParts& parts, const ChatPrompt& chat,
                         std::span<const int32_t> prompt) {
-  constexpr size_t kTailTokens = 16;
   const OutputFormats& formats = parts.formats;
   ParserSpec spec;
   if (formats.tools != nullptr &&
@@ -163,10 +171,8 @@ ParserSpec ParserSpecOf(const GenerateParts& parts, const ChatPrompt& chat,
     return spec;
   }
   spec.reasoning = formats.reasoning;
-  const size_t tail = std::min(prompt.size(), kTailTokens);
-  spec.in_reasoning = EndsWithTag(
-      parts.tokenizer->Decode(prompt.last(tail), /*with_special=*/true),
-      formats.reasoning->open);
+  spec.in_reasoning =
+      EndsInReasoning(*parts.tokenizer, *formats.reasoning, prompt);
   return spec;
 }
 

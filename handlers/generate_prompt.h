@@ -31,6 +31,11 @@ const char* PromptField(const Prompt& prompt);
 StatusOr<std::vector<models::PromptPart>> RenderChat(const GenerateParts& parts,
                                                      const ChatPrompt& chat);
 
+// The prompt ends with the tag that begins reasoning.
+bool EndsInReasoning(const models::Tokenizer& tokenizer,
+                     const ReasoningFormat& format,
+                     std::span<const int32_t> prompt);
+
 // How the completion of that chat is read; `prompt` is what it was encoded to.
 ParserSpec ParserSpecOf(const GenerateParts& parts, const ChatPrompt& chat,
                         std::span<const int32_t> prompt);

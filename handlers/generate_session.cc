@@ -11,6 +11,7 @@
 #include "handlers/generate_prompt.h"
 #include "handlers/generate_task.h"
 #include "handlers/image_prompt.h"
+#include "handlers/reasoning_limits.h"
 
 namespace millrace::handlers {
 
@@ -205,7 +206,9 @@ Status GenerateSession::SubmitAll() {
   ASSIGN_OR_RETURN(scheduler::GenerateTask task,
                    MakeTask(*parts_, request_, std::move(prompt.ids)));
   task.embeddings = std::move(prompt.embeddings);
-  task.sampling.grammar = std::move(grammar_);
+  task.sampling.grammar =
+      WithReasoning(*parts_, request_, task.prompt, std::move(grammar_),
+                    /*of_content=*/!holds_call_);
   if (!siblings_.empty()) task.fork_group = std::make_shared<char>();
   task.num_completions = static_cast<int32_t>(siblings_.size()) + 1;
   const OutputProcessor::Options output =

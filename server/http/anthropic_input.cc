@@ -251,6 +251,10 @@ StatusOr<ChatBody> AnthropicChatBody(const Json& body) {
     if (!kwargs.contains("enable_thinking")) {
       kwargs["enable_thinking"] = type != nullptr && *type != "disabled";
     }
+    ASSIGN_OR_RETURN(
+        const auto budget,
+        handlers::ReadInt(*thinking, "budget_tokens", {1, INT64_MAX}));
+    if (budget) chat["thinking_token_budget"] = *budget;
   }
   return ChatBody{std::make_shared<const Json>(std::move(chat)),
                   std::move(images)};

@@ -109,6 +109,23 @@ def test_thinking(copier):
         assert stream.get_final_message().content[0].thinking == "Paris?"
 
 
+def test_thinking_has_a_budget(copier):
+    ask = dict(model=MODEL_ID, extra_body={"temperature": 0}, max_tokens=60,
+               messages=[{"role": "user", "content":
+                          "<think>\nParis, Rome, Oslo, Bern.\n</think>\n\nIt is so."}])
+    whole = copier.messages.create(
+        thinking={"type": "enabled", "budget_tokens": 50}, **ask)
+    cut = copier.messages.create(
+        thinking={"type": "enabled", "budget_tokens": 2}, **ask)
+    thoughts = [message.content[0].thinking for message in (whole, cut)]
+    assert thoughts[0].startswith(thoughts[1])
+    assert len(thoughts[1]) < len(thoughts[0])
+    with pytest.raises(anthropic.BadRequestError) as caught:
+        copier.messages.create(
+            thinking={"type": "enabled", "budget_tokens": 0}, **ask)
+    assert "budget_tokens" in str(caught.value)
+
+
 def test_errors_are_anthropics(plain):
     ask = dict(model=MODEL_ID, messages=ASK, max_tokens=8)
     with pytest.raises(anthropic.NotFoundError) as caught:

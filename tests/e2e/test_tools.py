@@ -140,6 +140,70 @@ def test_reasoning_is_apart(copier):
     assert begun.choices[0].message.reasoning_content.endswith("I think.")
 
 
+THOUGHT = ("<think>\nParis is in France, and Rome is in Italy, and Oslo is in "
+           "Norway.\n</think>\n\nIt is Paris.")
+BUDGET_FIELDS = ["thinking_token_budget", "thinking_budget_tokens",
+                 "reasoning_budget_tokens"]
+
+
+@pytest.mark.parametrize("begun", [False, True])
+@pytest.mark.parametrize("field", BUDGET_FIELDS)
+def test_reasoning_has_a_budget(copier, field, begun):
+    def think(budget, **fields):
+        return ask(copier, user(THOUGHT), tools=[], extra_body={
+            field: budget,
+            "chat_template_kwargs": {"enable_thinking": begun}}, **fields)
+    tags = 12  # at most; <think> and </think> are no special tokens here
+    whole = think(-1)
+    used = whole.usage.completion_tokens_details.reasoning_tokens
+    assert used > 10
+    assert think(1000).choices == whole.choices
+    for budget in (0, 5):
+        cut = think(budget)
+        message = cut.choices[0].message
+        spent = cut.usage.completion_tokens_details.reasoning_tokens
+        assert spent <= budget + tags
+        assert message.content or not begun  # the model may say no more
+        thought = getattr(message, "reasoning_content", None) or ""
+        assert whole.choices[0].message.reasoning_content.startswith(thought)
+        assert len(thought) < len(whole.choices[0].message.reasoning_content)
+        content = "".join(
+            chunk.choices[0].delta.content or ""
+            for chunk in think(budget, stream=True) if chunk.choices)
+        assert content == message.content
+
+
+def test_a_budget_is_a_count(copier):
+    for field in BUDGET_FIELDS:
+        with pytest.raises(openai.BadRequestError) as caught:
+            ask(copier, user("Hi"), tools=[], extra_body={field: -2})
+        assert caught.value.param == field
+
+
+@pytest.mark.parametrize("temperature", [0, 1, 2])
+def test_a_schema_holds_what_comes_behind_reasoning(copier, temperature):
+    """The prompt has begun to reason, so that the completion goes on with it."""
+    schema = {"type": "object", "additionalProperties": False,
+              "properties": {"city": {"enum": ["Paris", "Rome"]}},
+              "required": ["city"]}
+    fields = dict(
+        tools=[], temperature=temperature, seed=5, max_tokens=200,
+        response_format={"type": "json_schema", "json_schema": {
+            "name": "city", "schema": schema}},
+        extra_body={"chat_template_kwargs": {"enable_thinking": True},
+                    "thinking_token_budget": 10})
+    answer = ask(copier, user(THOUGHT), **fields)
+    choice = answer.choices[0]
+    assert choice.finish_reason == "stop"
+    assert json.loads(choice.message.content)["city"] in ("Paris", "Rome")
+    assert choice.message.reasoning_content
+    assert answer.usage.completion_tokens_details.reasoning_tokens >= 1
+    content = "".join(chunk.choices[0].delta.content or ""
+                      for chunk in ask(copier, user(THOUGHT), stream=True,
+                                       **fields))
+    assert content == choice.message.content
+
+
 def test_a_template_without_tools_is_told_of_them(client):
     """The default model's own template: the tools become part of the text."""
     def prompt_tokens(**fields):

@@ -148,6 +148,28 @@ TEST(ChatMessages, ReasoningEffortReachesTheTemplate) {
   EXPECT_EQ(read("lots").status().field(), "reasoning_effort");
 }
 
+TEST(ChatMessages, ABudgetOfReasoningHasFourNames) {
+  const auto read = [](const std::string& field) {
+    return Read(R"({"messages": [{"role": "user", "content": "a"}], )" + field +
+                "}");
+  };
+  for (const char* name : {"thinking_token_budget", "thinking_budget_tokens",
+                           "reasoning_budget_tokens"}) {
+    const std::string field = "\"" + std::string(name) + "\": ";
+    EXPECT_EQ(DumpJson(*read(field + "7")->template_kwargs),
+              R"({"thinking_budget":7})");
+    EXPECT_EQ(read(field + "-2").status().field(), name);
+    EXPECT_EQ(read(field + "\"7\"").status().field(), name);
+  }
+  // What the client tells the template itself stands.
+  EXPECT_EQ(DumpJson(*read(R"("chat_template_kwargs": {"thinking_budget": 3},
+                              "thinking_token_budget": 7)")
+                          ->template_kwargs),
+            R"({"thinking_budget":3})");
+  EXPECT_FALSE(
+      read(R"("chat_template_kwargs": {"thinking_budget": "much"})").ok());
+}
+
 TEST(ChatMessages, ErrorsNameThePath) {
   const struct {
     const char* body;
