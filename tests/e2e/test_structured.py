@@ -179,7 +179,8 @@ def test_the_spellings_of_a_schema_give_one_answer(structured):
         with_schema(schema), {"guided_json": schema},
         {"structured_outputs": {"json": json.dumps(schema)}},
         {"json_schema": schema},
-        {"response_format": {"type": "json_schema", "schema": schema}})}
+        {"response_format": {"type": "json_schema", "schema": schema}},
+        {"response_format": {"type": "json_object", "schema": schema}})}
     assert len(answers) == 1
 
 
@@ -191,6 +192,27 @@ def test_structural_tag(structured):
     text = answer["message"]["content"]
     assert text.startswith("<x>") and text.endswith("</x>")
     check(text[3:-4], SCHEMAS["person"])
+
+
+def test_structural_tag_in_its_older_shape(structured):
+    def tag(**structure):
+        return {"response_format": {
+            "type": "structural_tag", "triggers": ["{"], "structures": [
+                {"begin": "{", "end": "}", **structure}]}}
+    for seed in range(5):
+        text = choice(structured, temperature=2, seed=seed, max_tokens=200,
+                      **tag(schema={"enum": [1, 2]}))["message"]["content"]
+        for part in text.split("{")[1:]:
+            assert part[:1] in ("", "1", "2") and part[1:2] in ("", "}")
+    for bad, words in ((tag(schema={"not": {}}), "'not'"),
+                       (tag(begin=5), "begin"),
+                       ({"response_format": {"type": "structural_tag"}},
+                        "format")):
+        with pytest.raises(Refused) as caught:
+            post(structured, bad)
+        assert caught.value.status == 400
+        assert words in caught.value.message
+        assert "Check failed" not in caught.value.message
 
 
 def test_completions_take_a_schema(structured):
