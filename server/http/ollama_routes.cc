@@ -2,6 +2,7 @@
 // /api/version. Streams are JSON, one a line. A model's name may end with
 // ":latest". Errors are {"error": "…"}.
 // Source: github.com/ollama/ollama/blob/main/docs/api.md
+#include <cstdint>
 #include <cstdio>
 #include <ctime>
 #include <nlohmann/json.hpp>
@@ -276,6 +277,26 @@ Json Details(const Servable& servable) {
           {"quantization_level", ""}};
 }
 
+// The `ollama` program shows the first twelve of its digits. Of the model's
+// name, size and time, not of its bytes: weights are not read for a list.
+std::string Digest(const Servable& servable) {
+  const std::string text = servable.id() + '\n' +
+                           std::to_string(servable.text_facts()->file_bytes) +
+                           '\n' + std::to_string(servable.facts().created_unix);
+  std::string digits;
+  for (uint64_t part = 0; part < 4; ++part) {
+    uint64_t hash = 0xcbf29ce484222325u + part;  // FNV-1a
+    for (const char c : text) {
+      hash = (hash ^ static_cast<unsigned char>(c)) * 0x100000001b3u;
+    }
+    char word[17];
+    std::snprintf(word, sizeof word, "%016llx",
+                  static_cast<unsigned long long>(hash));
+    digits += word;
+  }
+  return digits;
+}
+
 Json Capabilities(const TextFacts& text) {
   Json capabilities = Json::array({"completion", "tools"});
   if (text.takes_images) capabilities.push_back("vision");
@@ -292,7 +313,7 @@ Json ModelList(const Site& site, const Exchange& exchange, bool running) {
                   {"model", servable->id()},
                   {"modified_at", TimeText(servable->facts().created_unix)},
                   {"size", text->file_bytes},
-                  {"digest", ""},
+                  {"digest", Digest(*servable)},
                   {"details", Details(*servable)}};
     if (running) {
       model["size_vram"] = 0;

@@ -1,4 +1,6 @@
 """Ollama's Python client, unmodified, against the real server."""
+import re
+
 import ollama
 import pytest
 
@@ -78,6 +80,8 @@ def test_a_loop_of_tools(copier):
 def test_models(plain):
     (model,) = plain.list().models
     assert model.model == MODEL_ID and model.size > 0
+    assert re.fullmatch("[0-9a-f]{64}", model.digest)
+    assert plain.list().models[0].digest == model.digest
     assert model.details.family == "llama"
     shown = plain.show(MODEL_ID)
     assert "completion" in shown.capabilities and "im_start" in shown.template
