@@ -21,7 +21,9 @@ find_program(MILLRACE_CCACHE ccache)
 if(MILLRACE_CCACHE)
   set(CMAKE_CXX_COMPILER_LAUNCHER
       ${CMAKE_COMMAND} -E env CCACHE_BASEDIR=${CMAKE_SOURCE_DIR}
-      CCACHE_NOHASHDIR=1 ${MILLRACE_CCACHE})
+      CCACHE_NOHASHDIR=1 CCACHE_PCH_EXTSUM=1
+      CCACHE_SLOPPINESS=pch_defines,time_macros
+      ${MILLRACE_CCACHE})
 endif()
 find_program(MILLRACE_MOLD mold)
 if(MILLRACE_MOLD AND CMAKE_CROSSCOMPILING)
@@ -126,6 +128,7 @@ function(millrace_library name)
   add_library(${name} STATIC ${ARG_SOURCES})
   target_link_libraries(${name} PUBLIC millrace_warnings ${ARG_LINK}
                                 PRIVATE ${ARG_PRIVATE})
+  millrace_precompiled(${name} library)
 endfunction()
 
 # millrace_test(NAME SOURCES a_test.cc [LINK libs...] [LABELS fast tsan ...])
@@ -151,6 +154,10 @@ function(millrace_test name)
   target_link_libraries(${name} PRIVATE millrace_warnings ${ARG_LINK}
                                         GTest::gtest GTest::gmock
                                         GTest::gtest_main)
+  millrace_precompiled(${name} suite)
+  if(MILLRACE_FUZZ)  # what a suite covers steers no fuzzer
+    target_compile_options(${name} PRIVATE -fno-sanitize=fuzzer-no-link)
+  endif()
   add_test(NAME ${name} COMMAND ${name}
            WORKING_DIRECTORY ${CMAKE_SOURCE_DIR})
   set_tests_properties(${name} PROPERTIES LABELS "${ARG_LABELS}"
