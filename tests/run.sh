@@ -10,8 +10,8 @@
 #   tsan      TSan on the suites labelled tsan           (--full: on all)
 #
 # One build by clang serves both: suites and fuzzers link the same objects. The
-# end-to-end tests, which wait more than they compute, run while the sanitizers'
-# builds take what they leave of the cores.
+# suites of the release and the end-to-end tests, which wait more than they compute,
+# run while the sanitizers' builds take what they leave of the cores.
 #
 # Results stay in build/results; a finding of a fuzzer in build/asan/findings.
 set -uo pipefail
@@ -146,8 +146,7 @@ step "test environment" make_venv
 step "default model" default_model
 
 if step "build release" build release all; then
-  suite release
-  end_to_end >"$results/e2e.log" 2>&1 &
+  { suite release; end_to_end; } >"$results/release.log" 2>&1 &
   lower=(nice -n 19)
 fi
 
@@ -157,7 +156,7 @@ if $full; then asan_label='' tsan_label='' fuzz_seconds=120; fi
 step "build asan" build asan "tests_${asan_label:-all}" fuzzers && asan=true
 step "build tsan" build tsan "tests_${tsan_label:-all}" && tsan=true
 wait
-[ ! -e "$results/e2e.log" ] || cat "$results/e2e.log"
+[ ! -e "$results/release.log" ] || cat "$results/release.log"
 
 export UBSAN_OPTIONS=print_stacktrace=1
 if ${asan:-false}; then
