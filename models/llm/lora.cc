@@ -279,10 +279,10 @@ class Fitter {
       delta.b = RowsOf(*pair.b, part, scale_.Of(rank));
       if (!std::ranges::all_of(delta.b,
                                [](float x) { return std::isfinite(x); })) {
-        return InvalidArgument("lora_B of " + Quoted(name) +
-                               " times the adapter's scale of " +
-                               std::to_string(scale_.Of(rank)) +
-                               " is beyond f32; lower lora_alpha");
+        return InvalidArgument(
+            "lora_B of " + Quoted(name) + " times the adapter's scale of " +
+            std::to_string(scale_.Of(rank)) +
+            " is beyond f32: the adapter's lora_alpha is too large");
       }
     }
     return OkStatus();
