@@ -75,10 +75,11 @@ struct Allocation {
   void* base;
   size_t length;
   int64_t bytes;
+  int device;
 };
 std::mutex allocating;  // guards what follows
 std::map<void*, Allocation> allocations;
-int64_t allocated_bytes = 0;
+std::map<int, int64_t> allocated_bytes;  // by device
 
 [[noreturn]] void Die(const char* why, const char* what = "") {
   const Place& at = block.running != nullptr ? block.running->place : Place{};
@@ -364,7 +365,7 @@ void MultiplyBytes(const uint32_t x[4], const uint32_t w[2], int32_t sums[4]) {
   }
 }
 
-void* AllocateDevice(int64_t bytes) {
+void* AllocateDevice(int64_t bytes, int device) {
   if (bytes < 0 || bytes > (int64_t{1} << 40)) return nullptr;
   const auto page = static_cast<size_t>(sysconf(_SC_PAGESIZE));
   // Ends 16 bytes before the page that cannot be touched at most, because loads
@@ -378,8 +379,8 @@ void* AllocateDevice(int64_t bytes) {
   if (mprotect(end, page, PROT_NONE) != 0) Die("mprotect failed");
   void* memory = end - used;
   const std::lock_guard lock(allocating);
-  allocations[memory] = {base, length, bytes};
-  allocated_bytes += bytes;
+  allocations[memory] = {base, length, bytes, device};
+  allocated_bytes[device] += bytes;
   return memory;
 }
 
@@ -388,13 +389,13 @@ void FreeDevice(void* memory) {
   const auto found = allocations.find(memory);
   if (found == allocations.end()) Die("freed twice, or never allocated");
   munmap(found->second.base, found->second.length);
-  allocated_bytes -= found->second.bytes;
+  allocated_bytes[found->second.device] -= found->second.bytes;
   allocations.erase(found);
 }
 
-int64_t AllocatedBytes() {
+int64_t AllocatedBytes(int device) {
   const std::lock_guard lock(allocating);
-  return allocated_bytes;
+  return allocated_bytes[device];
 }
 
 }  // namespace cuda_emulation

@@ -70,10 +70,10 @@ void Record(Recording* recording);
 void Do(std::function<void()> work);
 
 // Zeroed; free with FreeDevice. Null when the size is absurd.
-void* AllocateDevice(int64_t bytes);
+void* AllocateDevice(int64_t bytes, int device = 0);
 void FreeDevice(void* memory);
-// Bytes that are allocated now.
-int64_t AllocatedBytes();
+// Bytes that are allocated now on the device.
+int64_t AllocatedBytes(int device = 0);
 
 void Barrier();
 // Each lane of the warp gives `in`, then reads what all gave: 32 places of

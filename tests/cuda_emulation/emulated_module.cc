@@ -35,7 +35,7 @@ Outcome Open(int32_t ordinal, Device* device) {
   device->major = 9;
   device->multiprocessors = 4;
   device->total_bytes = device_bytes;
-  device->free_bytes = device_bytes - cuda_emulation::AllocatedBytes();
+  device->free_bytes = device_bytes - cuda_emulation::AllocatedBytes(ordinal);
   std::snprintf(device->name, sizeof device->name, "emulated");
   device->stream = device;
   device->driver_version = 12040;
@@ -47,11 +47,11 @@ Outcome Open(int32_t ordinal, Device* device) {
 void Close(Device* device) { device->stream = nullptr; }
 
 Outcome Allocate(Device* device, int64_t bytes, void** memory) {
-  if (bytes > device_bytes - cuda_emulation::AllocatedBytes()) {
+  if (bytes > device_bytes - cuda_emulation::AllocatedBytes(device->ordinal)) {
     std::snprintf(device->text, sizeof device->text, "out of memory");
     return Outcome::kNoMemory;
   }
-  *memory = cuda_emulation::AllocateDevice(bytes);
+  *memory = cuda_emulation::AllocateDevice(bytes, device->ordinal);
   return *memory == nullptr ? Outcome::kNoMemory : Outcome::kFine;
 }
 
