@@ -2,7 +2,6 @@
 // /api/version. Streams are JSON, one a line. A model's name may end with
 // ":latest". Errors are {"error": "…"}.
 // Source: github.com/ollama/ollama/blob/main/docs/api.md
-#include <cstdint>
 #include <cstdio>
 #include <ctime>
 #include <nlohmann/json.hpp>
@@ -17,6 +16,7 @@
 #include "server/http/ollama_input.h"
 #include "server/http/pool_work.h"
 #include "server/http/routes.h"
+#include "server/key_file.h"
 #include "server/version.h"
 
 namespace millrace::server::http {
@@ -279,22 +279,11 @@ Json Details(const Servable& servable) {
 
 // The `ollama` program shows the first twelve of its digits. Of the model's
 // name, size and time, not of its bytes: weights are not read for a list.
-std::string Digest(const Servable& servable) {
+std::string DigestOf(const Servable& servable) {
   const std::string text = servable.id() + '\n' +
                            std::to_string(servable.text_facts()->file_bytes) +
                            '\n' + std::to_string(servable.facts().created_unix);
-  std::string digits;
-  for (uint64_t part = 0; part < 4; ++part) {
-    uint64_t hash = 0xcbf29ce484222325u + part;  // FNV-1a
-    for (const char c : text) {
-      hash = (hash ^ static_cast<unsigned char>(c)) * 0x100000001b3u;
-    }
-    char word[17];
-    std::snprintf(word, sizeof word, "%016llx",
-                  static_cast<unsigned long long>(hash));
-    digits += word;
-  }
-  return digits;
+  return HexText(Sha256(text));
 }
 
 Json Capabilities(const TextFacts& text) {
@@ -313,7 +302,7 @@ Json ModelList(const Site& site, const Exchange& exchange, bool running) {
                   {"model", servable->id()},
                   {"modified_at", TimeText(servable->facts().created_unix)},
                   {"size", text->file_bytes},
-                  {"digest", Digest(*servable)},
+                  {"digest", DigestOf(*servable)},
                   {"details", Details(*servable)}};
     if (running) {
       model["size_vram"] = 0;
