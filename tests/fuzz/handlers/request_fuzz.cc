@@ -3,7 +3,6 @@
 // template may rely on. Then the same bytes are cut into tokens, and the text
 // that comes out must be valid and must not hold a stop string.
 #include <cstdint>
-#include <cstdlib>
 #include <nlohmann/json.hpp>
 #include <string_view>
 
@@ -12,27 +11,15 @@
 #include "handlers/chat_messages.h"
 #include "handlers/request_fields.h"
 #include "handlers/text_out.h"
+#include "tests/fuzz/refusal.h"
 
 namespace {
 
-using millrace::Status;
-using millrace::StatusCode;
+using millrace::CheckRefusal;
+using millrace::Require;
 using millrace::handlers::FieldDialect;
 using millrace::handlers::GenerateOptions;
 using millrace::handlers::TextOut;
-
-void Require(bool condition, const char* why) {
-  if (condition) return;
-  std::fprintf(stderr, "request_fuzz: %s\n", why);
-  std::abort();
-}
-
-void CheckRefusal(const Status& status) {
-  Require(status.code() == StatusCode::kInvalidArgument,
-          "a bad request is INVALID_ARGUMENT");
-  Require(!status.message().empty(), "a refusal says why");
-  Require(millrace::IsValidUtf8(status.message()), "and says it in UTF-8");
-}
 
 void CheckOptions(const GenerateOptions& options) {
   Require(options.temperature.value_or(1) >= 0 &&

@@ -3,39 +3,24 @@
 // field, or turned into the body of a chat that the readers of chats take or
 // refuse, with a place in the request for each image.
 #include <cstdint>
-#include <cstdio>
-#include <cstdlib>
 #include <nlohmann/json.hpp>
 #include <string_view>
 
 #include "config/base/json.h"
-#include "config/base/utf8.h"
 #include "handlers/chat_messages.h"
 #include "handlers/request_fields.h"
 #include "server/http/anthropic_input.h"
 #include "server/http/ollama_input.h"
 #include "server/http/responses_input.h"
+#include "tests/fuzz/refusal.h"
 
 namespace {
 
 using Json = nlohmann::ordered_json;
-using millrace::Status;
-using millrace::StatusCode;
+using millrace::CheckRefusal;
+using millrace::Require;
 using millrace::StatusOr;
 using millrace::server::http::ChatBody;
-
-void Require(bool condition, const char* why) {
-  if (condition) return;
-  std::fprintf(stderr, "api_body_fuzz: %s\n", why);
-  std::abort();
-}
-
-void CheckRefusal(const Status& status) {
-  Require(status.code() == StatusCode::kInvalidArgument,
-          "a bad request is INVALID_ARGUMENT");
-  Require(!status.message().empty(), "a refusal says why");
-  Require(millrace::IsValidUtf8(status.message()), "and says it in UTF-8");
-}
 
 StatusOr<ChatBody> Turned(uint8_t kind, const Json& body) {
   namespace http = millrace::server::http;

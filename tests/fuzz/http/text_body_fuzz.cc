@@ -3,8 +3,6 @@
 // that names a field, or turned into as many prompts, texts or parts as the
 // body may have.
 #include <cstdint>
-#include <cstdio>
-#include <cstdlib>
 #include <memory>
 #include <nlohmann/json.hpp>
 #include <stop_token>
@@ -14,35 +12,23 @@
 #include <vector>
 
 #include "config/base/json.h"
-#include "config/base/utf8.h"
 #include "handlers/handler.h"
 #include "handlers/texts/text_task.h"
 #include "server/http/llama_prompts.h"
 #include "server/http/pool_work.h"
 #include "server/http/task_request.h"
 #include "server/http/text_work.h"
+#include "tests/fuzz/refusal.h"
 
 namespace {
 
 using Json = nlohmann::ordered_json;
+using millrace::CheckRefusal;
+using millrace::Require;
 using millrace::Status;
-using millrace::StatusCode;
 using millrace::StatusOr;
 namespace handlers = millrace::handlers;
 namespace http = millrace::server::http;
-
-void Require(bool condition, const char* why) {
-  if (condition) return;
-  std::fprintf(stderr, "text_body_fuzz: %s\n", why);
-  std::abort();
-}
-
-void CheckRefusal(const Status& status) {
-  Require(status.code() == StatusCode::kInvalidArgument,
-          "a bad request is INVALID_ARGUMENT");
-  Require(!status.message().empty(), "a refusal says why");
-  Require(millrace::IsValidUtf8(status.message()), "and says it in UTF-8");
-}
 
 // A token for each byte.
 class ByteHandler final : public handlers::GenerateHandler {

@@ -103,6 +103,16 @@ TreeParts Stump() {
   return parts;
 }
 
+// Kernels of trees that this CPU runs.
+std::vector<const char*> TreeIsas() {
+  std::vector<const char*> isas = {"scalar"};
+#if defined(__x86_64__)
+  isas.push_back("avx2");
+  if (__builtin_cpu_supports("avx512f")) isas.push_back("avx512");
+#endif
+  return isas;
+}
+
 TEST(TreeEnsemble, KernelsComparePreciselyAtTheThreshold) {
   auto trees = FlattenTrees(Stump());
   ASSERT_TRUE(trees.ok()) << trees.status().ToString();
@@ -111,12 +121,7 @@ TEST(TreeEnsemble, KernelsComparePreciselyAtTheThreshold) {
                                 std::nextafter(2.0F, 3.0F), NAN, -INFINITY};
   const std::vector<double> want = {10, 20, 20, 20, 10};
   std::vector<int32_t> leaves(kTreeBlock * x.size());
-  std::vector<const char*> isas = {"scalar"};
-#if defined(__x86_64__)
-  isas.push_back("avx2");
-  if (__builtin_cpu_supports("avx512f")) isas.push_back("avx512");
-#endif
-  for (const char* isa : isas) {
+  for (const char* isa : TreeIsas()) {
     std::vector<double> sums(x.size());
     SumTrees(**trees, WalkTreesOf(isa), x.data(), 1,
              static_cast<int64_t>(x.size()), leaves.data(), sums.data());
@@ -161,12 +166,7 @@ TEST(TreeEnsemble, FewRowsEndAtTheLeavesOfMany) {
     std::vector<double> want(kRows);
     SumTrees(**trees, WalkTreesOf("scalar"), x.data(), kFeatures, kRows,
              leaves.data(), want.data());
-    std::vector<const char*> isas = {"scalar"};
-#if defined(__x86_64__)
-    isas.push_back("avx2");
-    if (__builtin_cpu_supports("avx512f")) isas.push_back("avx512");
-#endif
-    for (const char* isa : isas) {
+    for (const char* isa : TreeIsas()) {
       for (const int64_t rows : {int64_t{1}, int64_t{3}, kRows}) {
         std::vector<double> sums;
         for (int64_t row = 0; row + rows <= kRows; row += rows) {
