@@ -104,7 +104,7 @@ class Plan {
   const int num_members_;
   std::vector<std::unique_ptr<Step>> steps_;
   std::vector<StepPlace> places_;  // of each step
-  bool one_member_ = false;        // the first member's alone: nobody is woken
+  bool one_member_ = false;  // the first member runs all steps: no pool needed
   std::vector<int64_t> scratch_offsets_;  // of each step
   std::vector<int64_t> offsets_;  // of each slot in the arena; -1: elsewhere
   std::vector<std::byte*> constant_at_;  // of each slot; null: no constant
