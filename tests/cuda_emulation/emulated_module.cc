@@ -44,7 +44,12 @@ Outcome Open(int32_t ordinal, Device* device) {
   return open_outcome;
 }
 
-void Close(Device* device) { device->stream = nullptr; }
+// The next device may have the same address, and with it the same stream.
+void Close(Device* device) {
+  const std::lock_guard lock(stopping);
+  stopped.erase(device->stream);
+  device->stream = nullptr;
+}
 
 Outcome Allocate(Device* device, int64_t bytes, void** memory) {
   if (bytes > device_bytes - cuda_emulation::AllocatedBytes(device->ordinal)) {
