@@ -214,6 +214,20 @@ TEST_P(Rows, Softmax) {
   }
 }
 
+// What a CPU would compute with at a hundredth of the speed.
+TEST_P(Rows, SoftmaxIsZeroBelowTheLeastNormalNumber) {
+  for (int64_t n : {3, 16, 40}) {
+    Floats x(n), y(n);
+    x[1] = -87.3f;
+    x[2] = -87.4f;
+    SoftmaxArgs args{.x = x.data(), .row_end = 1, .n = n, .y = y.data()};
+    table().softmax(args);
+    const double sum = static_cast<double>(n - 2);
+    ASSERT_NEAR(y[1], std::exp(-87.3) / sum, 1e-5 * std::exp(-87.3));
+    ASSERT_EQ(y[2], 0.0f);
+  }
+}
+
 TEST_P(Rows, SoftmaxOfNothingButMinusInfinityIsNan) {
   for (int64_t n : {1, 16, 40}) {
     Floats x(n, -kInf), y(n);

@@ -64,6 +64,9 @@ class DenseAttention {
   static constexpr int64_t kChunk = 512;
   static constexpr int64_t kLdScores = kChunk + 16;
   static constexpr float kNothing = -__builtin_inff();
+  // Weights are 0 below some 2^-100, beside 1 for the greatest score: products
+  // with them stay above 2^-126, too.
+  static constexpr float kLeastScore = -69.3f;
 
   struct Block {
     float* q;         // [kRows][ld_q], scaled where products do not round
@@ -207,7 +210,7 @@ class DenseAttention {
     } else {
       const F m = V::Set(*greatest);
       L::Each(seen, [&](int64_t i, auto load, auto store) {
-        store(s + i, Math<V>::Exp(V::Sub(load(s + i), m)));
+        store(s + i, Math<V>::ExpAbove(kLeastScore, V::Sub(load(s + i), m)));
       });
       sum = L::Sum(seen, score);
     }

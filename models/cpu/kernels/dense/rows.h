@@ -179,10 +179,11 @@ class Rows {
 
   template <class Value>
   static void SoftmaxRow(const SoftmaxArgs& a, float* y, Value value) {
+    constexpr float kLeast = -87.33654f;  // log(2^-126)
     const F m = V::Set(L::Greatest(a.n, value));
     if (a.logarithm) {
       const float sum = L::Sum(a.n, [=](int64_t i, auto load) {
-        return Math<V>::Exp(V::Sub(value(i, load), m));
+        return Math<V>::ExpAbove(kLeast, V::Sub(value(i, load), m));
       });
       // Every lane computes the same.
       const F log = Math<V>::Log(V::Set(sum));
@@ -192,7 +193,7 @@ class Rows {
       return;
     }
     L::Each(a.n, [&](int64_t i, auto load, auto store) {
-      store(y + i, Math<V>::Exp(V::Sub(value(i, load), m)));
+      store(y + i, Math<V>::ExpAbove(kLeast, V::Sub(value(i, load), m)));
     });
     const float sum =
         L::Sum(a.n, [=](int64_t i, auto load) { return load(y + i); });
