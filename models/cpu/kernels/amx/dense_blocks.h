@@ -2,12 +2,14 @@
 // outputs, two tiles of rows by two of outputs, whose sums stay in tiles over
 // all of k. Templates over a type `Tiles`, see cpu_tiles.h.
 //
-// Rows stream past a panel, which is read again for each block: so they are
-// loaded as what is read once (but for taps of convolutions, which read the
-// same lines again), and the panel stays in L1. The ending of a block stands
-// between the products of the next one, step by step, and so do requests for
-// the next panel, which comes from L3 where weights are large: those of a whole
-// panel at once would wait for each other.
+// Where all panels stay in L2 and the rows of a block in L1, panels stream past
+// a block of rows, and results are written row after row. Elsewhere rows stream
+// past a panel, which is read again for each block. What streams is loaded as
+// what is read once (but for taps of convolutions, which read the same lines
+// again), and the other stays in L1. The ending of a block stands between the
+// products of the next one, step by step, and so do requests for what comes
+// next from beyond L2, rows or a panel: those of all of it at once would wait
+// for each other.
 //
 // All tiles are full: rows and steps of k that do not fill one must be readable
 // all the same. What stands in rows beyond the last is multiplied and dropped;
@@ -87,29 +89,16 @@ class DenseBlocks {
     const int32_t* row_of = nullptr;
     // Whether runs read the same lines again, one after the other.
     bool overlap = false;
+    // Whether they lie where the step before left them: beyond L2, maybe.
+    bool far = false;
   };
   void Multiply(const Rows& rows) {
     if (rows.num_whole == 0 && rows.num_rest <= kTileRows) {
       FewRows(rows);
-      return;
-    }
-    const bool once = rows.num_whole > 2 * kRows && !rows.overlap;
-    for (int64_t panel = panels_.begin; panel < panels_.end; ++panel) {
-      const int64_t blocks =
-          rows.num_whole / kRows + static_cast<int64_t>(rows.num_rest > 0);
-      Ahead ahead = AheadOf(panel, blocks);
-      for (int64_t row = 0; row < rows.num_whole; row += kRows) {
-        if (once) {
-          Block<true, true>(rows.whole, row, kRows, rows, panel, ahead);
-        } else {
-          Block<true, false>(rows.whole, row, kRows, rows, panel, ahead);
-        }
-      }
-      if (rows.num_rest > kTileRows) {
-        Block<true, false>(rows.rest, 0, rows.num_rest, rows, panel, ahead);
-      } else if (rows.num_rest > 0) {
-        Block<false, false>(rows.rest, 0, rows.num_rest, rows, panel, ahead);
-      }
+    } else if (PanelsStream(rows)) {
+      RowByRow(rows);
+    } else {
+      PanelByPanel(rows);
     }
   }
 
@@ -119,18 +108,125 @@ class DenseBlocks {
  private:
   // Panels of more than this come from L3, or from memory.
   static constexpr int64_t kNearBytes = 1 << 20;
+  // Of panels that stay in L2 beside rows and results, and in L1; of a block of
+  // rows that stays in L1.
+  static constexpr int64_t kPanelsInL2 = 512 << 10;
+  static constexpr int64_t kPanelsInL1 = 16 << 10;
+  static constexpr int64_t kRowsInL1 = 32 << 10;
 
-  // Lines of the next panel that each step asks for.
-  struct Ahead {
-    const uint8_t* at = nullptr;
-    int64_t lines = 0;
+  // What is loaded for one use: it takes no room in L1.
+  enum class Streams { kNothing, kRows, kPanels };
+
+  // Asks for rows of memory some lines at a time.
+  class Ahead {
+   public:
+    Ahead() = default;
+    // Within so many steps.
+    Ahead(const uint8_t* at, int64_t rows, int64_t bytes, int64_t ld,
+          int64_t steps)
+        : at_(at),
+          rows_(rows),
+          bytes_(bytes),
+          ld_(ld),
+          lines_((rows * ((bytes + 63) / 64) + steps - 1) / steps) {}
+    void Some() {
+      for (int64_t i = 0; i < lines_ && rows_ > 0; ++i) {
+        __builtin_prefetch(at_ + done_, 0, 2);
+        done_ += 64;
+        if (done_ < bytes_) continue;
+        done_ = 0;
+        at_ += ld_;
+        --rows_;
+      }
+    }
+
+   private:
+    const uint8_t* at_ = nullptr;
+    int64_t rows_ = 0;
+    int64_t bytes_ = 0;
+    int64_t ld_ = 0;
+    int64_t lines_ = 0;  // at a time
+    int64_t done_ = 0;   // bytes of the first row
   };
-  Ahead AheadOf(int64_t panel, int64_t blocks) const {
-    const int64_t all = (panels_.end - panels_.begin) * panels_.bytes;
-    if (panel + 1 == panels_.end || all < kNearBytes) return {};
-    constexpr int64_t kLines = kPanelStepBytes / 64;
-    return {panels_.w + (panel + 1) * panels_.bytes,
-            blocks < kLines ? (kLines + blocks - 1) / blocks : 1};
+
+  int64_t PanelBytes() const {
+    return (panels_.end - panels_.begin) * panels_.bytes;
+  }
+  bool PanelsStream(const Rows& rows) const {
+    int64_t bytes = 0;
+    const RunRows& some = rows.num_whole > 0 ? rows.whole : rows.rest;
+    for (int64_t i = 0; i < some.num_runs; ++i) {
+      const int64_t all = some.runs[i].steps * kStepBytes;
+      bytes += kRows * (all < some.runs[i].ld ? all : some.runs[i].ld);
+    }
+    return bytes <= kRowsInL1 && PanelBytes() <= kPanelsInL2;
+  }
+  // Of the block at `row`, for all its steps.
+  Ahead RowsAfter(const Rows& rows, int64_t row, int64_t steps) const {
+    const int64_t next = row + kRows;
+    if (!rows.far || next >= rows.num_whole) return {};
+    const StepRun& run = rows.whole.runs[0];
+    return {run.at + next * run.ld, kRows, run.steps * kStepBytes, run.ld,
+            steps};
+  }
+  Ahead PanelAfter(int64_t panel, int64_t blocks) const {
+    if (panel + 1 == panels_.end || PanelBytes() < kNearBytes) return {};
+    return {panels_.w + (panel + 1) * panels_.bytes, 1,
+            panels_.steps * kPanelStepBytes, 0, blocks * panels_.steps};
+  }
+
+  void RowByRow(const Rows& rows) {
+    const bool streams = PanelBytes() > kPanelsInL1;
+    const int64_t panels = panels_.end - panels_.begin;
+    for (int64_t row = 0; row < rows.num_whole; row += kRows) {
+      Ahead ahead = RowsAfter(rows, row, panels * panels_.steps);
+      for (int64_t panel = panels_.begin; panel < panels_.end; ++panel) {
+        if (streams) {
+          Block<true, Streams::kPanels>(rows.whole, row, kRows, rows, panel,
+                                        ahead);
+        } else {
+          Block<true, Streams::kNothing>(rows.whole, row, kRows, rows, panel,
+                                         ahead);
+        }
+      }
+    }
+    Ahead none;
+    for (int64_t panel = panels_.begin; panel < panels_.end; ++panel) {
+      RestBlock(rows, panel, none);
+    }
+  }
+
+  void PanelByPanel(const Rows& rows) {
+    const bool once = rows.num_whole > 2 * kRows && !rows.overlap;
+    for (int64_t panel = panels_.begin; panel < panels_.end; ++panel) {
+      const int64_t blocks =
+          rows.num_whole / kRows + static_cast<int64_t>(rows.num_rest > 0);
+      Ahead next_panel = PanelAfter(panel, blocks);
+      for (int64_t row = 0; row < rows.num_whole; row += kRows) {
+        // Later panels find the rows in L2.
+        Ahead next_rows;
+        const bool first = rows.far && panel == panels_.begin;
+        if (first) next_rows = RowsAfter(rows, row, panels_.steps);
+        Ahead& ahead = first ? next_rows : next_panel;
+        if (once) {
+          Block<true, Streams::kRows>(rows.whole, row, kRows, rows, panel,
+                                      ahead);
+        } else {
+          Block<true, Streams::kNothing>(rows.whole, row, kRows, rows, panel,
+                                         ahead);
+        }
+      }
+      RestBlock(rows, panel, next_panel);
+    }
+  }
+  void RestBlock(const Rows& rows, int64_t panel, Ahead& ahead) {
+    if (rows.num_rest > kTileRows) {
+      Block<true, Streams::kNothing>(rows.rest, 0, rows.num_rest, rows, panel,
+                                     ahead);
+    } else if (rows.num_rest > 0) {
+      Block<false, Streams::kNothing>(rows.rest, 0, rows.num_rest, rows, panel,
+                                      ahead);
+    }
   }
 
   // What stands beside the products of a block, a share for each step.
@@ -139,21 +235,18 @@ class DenseBlocks {
     const Ending& own;
     Ahead& ahead;
     int share;
-    bool asks;
     int at = 0;
 
     void Step() {
-      for (int64_t i = 0; i < ahead.lines; ++i, ahead.at += 64) {
-        __builtin_prefetch(ahead.at, 0, 2);
-      }
-      if (asks) own.AskFor(at, at + share);
+      ahead.Some();
+      own.AskFor(at, at + share);
       at += share;
       before.Until(at);
     }
   };
 
   // `num_rows` rows of `from`, beginning with its row `row`, by one panel.
-  template <bool kTwo, bool kOnce>
+  template <bool kTwo, Streams kStreams>
   void Block(const RunRows& from, int64_t row, int64_t num_rows,
              const Rows& rows, int64_t panel, Ahead& ahead) {
     float* sums = sums_[turn_];
@@ -164,7 +257,7 @@ class DenseBlocks {
                rows.row_of == nullptr ? nullptr : rows.row_of + at,
                panel * Ending::kPanel);
     const int64_t share = (kRows + panels_.steps - 1) / panels_.steps;
-    Beside beside{ending_, own, ahead, static_cast<int>(share), own.asks()};
+    Beside beside{ending_, own, ahead, static_cast<int>(share)};
     tiles_.template Zero<0>();
     tiles_.template Zero<1>();
     tiles_.template Zero<2>();
@@ -175,13 +268,13 @@ class DenseBlocks {
       const uint8_t* a = run.at + row * run.ld;
       const uint8_t* below = a + kTileRows * run.ld;
       for (int64_t step = 0; step < run.steps; ++step) {
-        tiles_.template Load<6>(b, 128);
-        LoadRows<4, kOnce>(a, run.ld);
+        Load<6, kStreams == Streams::kPanels>(b, 128);
+        Load<4, kStreams == Streams::kRows>(a, run.ld);
         tiles_.template DotBf16<0, 4, 6>();
-        tiles_.template Load<7>(b + 64, 128);
+        Load<7, kStreams == Streams::kPanels>(b + 64, 128);
         tiles_.template DotBf16<1, 4, 7>();
         if constexpr (kTwo) {
-          LoadRows<5, kOnce>(below, run.ld);
+          Load<5, kStreams == Streams::kRows>(below, run.ld);
           tiles_.template DotBf16<2, 5, 6>();
           tiles_.template DotBf16<3, 5, 7>();
           below += kStepBytes;
@@ -262,9 +355,9 @@ class DenseBlocks {
     }
   }
 
-  template <int kTile, bool kOnce>
-  void LoadRows(const uint8_t* from, int64_t ld) {
-    if constexpr (kOnce) {
+  template <int kTile, bool kStreams>
+  void Load(const uint8_t* from, int64_t ld) {
+    if constexpr (kStreams) {
       tiles_.template LoadStreamed<kTile>(from, ld);
     } else {
       tiles_.template Load<kTile>(from, ld);

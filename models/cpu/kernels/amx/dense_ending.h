@@ -45,20 +45,26 @@ class Ending {
   void Until(int to) {
     if (to > rows_) to = rows_;
     if (done_ >= to) return;
-    const Epilogue& e = *results_->epilogue;
-    Math<Vec16>::With(e.f, e.a, e.b, [&](auto f) {
-      if (results_->n - n0_ >= kPanel) {
-        Rows<true>(e, to, f);
-      } else {
-        Rows<false>(e, to, f);
-      }
-    });
+    if (IsQuick()) {
+      QuickRows(to);
+    } else {
+      const Epilogue& e = *results_->epilogue;
+      Math<Vec16>::With(e.f, e.a, e.b, [&](auto f) {
+        if (IsWhole()) {
+          Rows<true>(e, to, f);
+        } else {
+          Rows<false>(e, to, f);
+        }
+      });
+    }
     done_ = to;
   }
 
-  // Asks for what the rows [from, to) will be added to.
+  // Asks for what the rows [from, to) will be added to, and for the lines that
+  // they will be written to: stores that miss wait for each other.
   void AskFor(int from, int to) const {
     const Epilogue& e = *results_->epilogue;
+    const Results& r = *results_;
     if (to > rows_) to = rows_;
     for (; from < to; ++from) {
       const int64_t row = RowOf(from);
@@ -67,14 +73,17 @@ class Ending {
       if (e.residual != nullptr) {
         __builtin_prefetch(e.residual + at);
         __builtin_prefetch(e.residual + at + kPanel / 2);
-      } else {
+      } else if (e.residual_bf16 != nullptr) {
         __builtin_prefetch(e.residual_bf16 + at);
       }
+      const int64_t to_write = row * r.ld_y + n0_;
+      if (r.y_bf16 != nullptr) {
+        AskToWrite(r.y_bf16 + to_write);
+      } else {
+        AskToWrite(r.y + to_write);
+        AskToWrite(r.y + to_write + kPanel / 2);
+      }
     }
-  }
-  bool asks() const {
-    const Epilogue& e = *results_->epilogue;
-    return e.residual != nullptr || e.residual_bf16 != nullptr;
   }
 
  private:
@@ -100,7 +109,7 @@ class Ending {
       if constexpr (kWhole) return V::Load(p + 16);
       return V::LoadFirst(p + 16, live - 16);
     }
-    void Store(F first, F second, float* y) const {
+    void Write(F first, F second, float* y) const {
       if constexpr (kWhole) {
         V::Store(y, first);
         V::Store(y + 16, second);
@@ -109,7 +118,7 @@ class Ending {
         V::StoreFirst(y + 16, live - 16, second);
       }
     }
-    void Round(F first, F second, Bf16* y) const {
+    void Write(F first, F second, Bf16* y) const {
       const auto both =
           reinterpret_cast<__m512i>(_mm512_cvtne2ps_pbh(second, first));
       if constexpr (kWhole) {
@@ -119,6 +128,77 @@ class Ending {
       }
     }
   };
+
+  // The compiler's own function would ask for reading.
+  static void AskToWrite(const void* p) {
+    asm volatile("prefetchw %[line]"
+                 :
+                 : [line] "m"(*static_cast<const char*>(p)));
+  }
+
+  bool IsWhole() const { return results_->n - n0_ >= kPanel; }
+
+  // ---- the commonest epilogues: few instructions a row ----
+  bool IsQuick() const {
+    const Epilogue& e = *results_->epilogue;
+    const bool adds = e.residual != nullptr || e.residual_bf16 != nullptr;
+    return IsWhole() && e.gate == nullptr &&
+           (e.f == Unary::kNone ||
+            (e.f == Unary::kRelu && (!adds || e.residual_first)));
+  }
+  void QuickRows(int to) const {
+    if (results_->epilogue->f == Unary::kRelu) {
+      QuickRows(to, [](F x) { return V::Max(V::Zero(), x); });
+    } else {
+      QuickRows(to, [](F x) { return x; });
+    }
+  }
+  template <class Function>
+  void QuickRows(int to, Function f) const {
+    if (results_->y_bf16 != nullptr) {
+      QuickRows(to, f, results_->y_bf16);
+    } else {
+      QuickRows(to, f, results_->y);
+    }
+  }
+  template <class Function, class Y>
+  void QuickRows(int to, Function f, Y* y) const {
+    const Epilogue& e = *results_->epilogue;
+    if (e.residual != nullptr) {
+      QuickRows<true>(to, f, y, e.residual);
+    } else if (e.residual_bf16 != nullptr) {
+      QuickRows<true>(to, f, y, e.residual_bf16);
+    } else {
+      QuickRows<false>(to, f, y, e.residual);
+    }
+  }
+  template <bool kAdds, class Function, class Y, class From>
+  void QuickRows(int to, Function f, Y* y, const From* residual) const {
+    const Epilogue& e = *results_->epilogue;
+    const Pair<true> pair{kPanel};
+    // A bias of -0 changes nothing.
+    const bool has_bias = e.bias != nullptr;
+    const F bias0 = has_bias ? V::Load(e.bias + n0_) : V::Set(-0.0f);
+    const F bias1 = has_bias ? V::Load(e.bias + n0_ + 16) : V::Set(-0.0f);
+    const int64_t ld_y = results_->ld_y;
+    const int64_t ld_residual = e.ld_residual;
+    const int32_t* const row_of = row_of_;
+    const int64_t first = first_;
+    y += n0_;
+    if constexpr (kAdds) residual += n0_;
+    const float* sums = sums_ + done_ * kPanel;
+    for (int i = done_; i < to; ++i, sums += kPanel) {
+      const int64_t row = row_of == nullptr ? first + i : row_of[i];
+      if (row < 0) continue;
+      F a = V::Add(V::Load(sums), bias0);
+      F b = V::Add(V::Load(sums + 16), bias1);
+      if constexpr (kAdds) {
+        a = V::Add(a, V::Load(residual + row * ld_residual));
+        b = V::Add(b, V::Load(residual + row * ld_residual + 16));
+      }
+      pair.Write(f(a), f(b), y + row * ld_y);
+    }
+  }
 
   template <bool kWhole, class Function>
   void Rows(const Epilogue& e, int to, Function f) const {
@@ -145,9 +225,9 @@ class Ending {
       if (!e.residual_first) AddResidual(e, pair, row, a, b);
       const int64_t at = row * r.ld_y + n0_;
       if (r.y_bf16 != nullptr) {
-        pair.Round(a, b, r.y_bf16 + at);
+        pair.Write(a, b, r.y_bf16 + at);
       } else {
-        pair.Store(a, b, r.y + at);
+        pair.Write(a, b, r.y + at);
       }
     }
   }

@@ -123,7 +123,8 @@ class DenseRows {
                      .num_whole = whole,
                      .rest = {&rest, 1},
                      .num_rest = rows - whole,
-                     .first = row});
+                     .first = row,
+                     .far = true});
   }
 };
 
