@@ -27,8 +27,9 @@ void EmulatedAmxInt8::Pack(const int8_t* w, int64_t n, const Window& window,
                            int64_t channels, int8_t* packed) {
   TileConv::Pack(w, n, window, channels, packed);
 }
-int64_t EmulatedAmxInt8::ScratchBytes(const Window& window, int64_t channels) {
-  return TileConv::ScratchBytes(window, channels);
+int64_t EmulatedAmxInt8::ScratchBytes(const Window& window, int64_t out_width,
+                                      int64_t channels) {
+  return TileConv::ScratchBytes(window, out_width, channels);
 }
 bool EmulatedAmxInt8::Conv(const Int8ConvArgs& args) {
   EmulatedTiles tiles;

@@ -15,7 +15,8 @@ struct EmulatedAmxInt8 {
                              int64_t channels);
   static void Pack(const int8_t* w, int64_t n, const Window& window,
                    int64_t channels, int8_t* packed);
-  static int64_t ScratchBytes(const Window& window, int64_t channels);
+  static int64_t ScratchBytes(const Window& window, int64_t out_width,
+                              int64_t channels);
   // False when a tile instruction would have been a fault, or when tiles were
   // not given back.
   static bool Conv(const Int8ConvArgs& args);

@@ -39,7 +39,7 @@ class Int8Conv : public Int8Test {
     emulated_.conv_scratch_bytes = [](const Window& window, int64_t out_width,
                                       int64_t channels) {
       return std::max(
-          Amx::ScratchBytes(window, channels),
+          Amx::ScratchBytes(window, out_width, channels),
           Avx512VbmiInt8()->conv_scratch_bytes(window, out_width, channels));
     };
     emulated_.conv = [](const Int8ConvArgs& args) {
@@ -78,6 +78,12 @@ const ConvShape kOwnShapes[] = {
     {9, 11, 5, 140, {3, 3, 2, 2, 1, 1, 1, 1}, 5, 6, 3},
     {70, 5, 4, 21, {3, 3, 1, 1, 1, 1, 1, 1}, 70, 5, 0},
     {75, 6, 8, 40, {2, 3, 2, 2, 2, 1, 1, 1}, 38, 3, 8},
+    // Rows of a kernel that nearly fill steps, read in place: strided, of
+    // several bands, more positions than go together, and dilated downwards.
+    {15, 31, 96, 70, {3, 3, 2, 2, 1, 1, 1, 1}, 8, 16, 0},
+    {30, 300, 32, 9, {3, 3, 1, 1, 1, 1, 1, 1}, 30, 300, 0},
+    {7, 7, 128, 66, {3, 3, 1, 1, 1, 1, 1, 1}, 7, 7, 0},
+    {10, 9, 64, 17, {3, 3, 1, 1, 2, 1, 2, 1}, 10, 9, 4},
     // So wide that few rows fit, seven of bytes and three of words.
     {5, 704, 32, 2, {3, 3, 1, 1, 1, 1, 1, 1}, 5, 704, 0},
 };

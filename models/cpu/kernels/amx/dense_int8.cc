@@ -35,7 +35,7 @@ int64_t Int8Parts<AmxBytes>::ConvScratchBytes(const Window& window,
                                               int64_t out_width,
                                               int64_t channels) {
   // How many outputs there are is not known here.
-  const int64_t tiles = TileConv::ScratchBytes(window, channels);
+  const int64_t tiles = TileConv::ScratchBytes(window, out_width, channels);
   const int64_t vectors =
       Vectors::ConvScratchBytes(window, out_width, channels);
   return tiles > vectors ? tiles : vectors;

@@ -11,38 +11,40 @@
 //   stride 1, 3 x 3, 4 columns:   0 a b c d 0      positions  0 1 2 3 - -
 //                                 0 e f g h 0                 6 7 8 9 - -
 //
-// S and From are as in dense/seen_by_pixels.h. Anonymous namespace.
+// Args are ConvArgs or Int8ConvArgs, whose padding is a zero point. S and From
+// are as in dense/seen_by_pixels.h. Anonymous namespace.
 #pragma once
 
 #include <cstddef>
 #include <cstdint>
 
+#include "models/cpu/graph_int8_kernels.h"
 #include "models/cpu/graph_kernels.h"
 
 namespace millrace::models {
 namespace {
 
-template <class S, class From>
+template <class S, class From, class Args = ConvArgs>
 class ImagePlanes {
  public:
   using E = typename S::E;
 
   // For output rows [row_begin, row_end), up to `rows` of them.
-  ImagePlanes(const ConvArgs& a, int64_t rows)
+  ImagePlanes(const Args& a, int64_t rows)
       : a_(a),
         positions_(Positions(a)),
         row_values_(positions_ * a.window.stride_w * a.x.channels),
         plane_rows_(PlaneRows(a, rows)) {}
 
   // Output columns and those that are dropped.
-  static int64_t Positions(const ConvArgs& a) {
+  static int64_t Positions(const Args& a) {
     const Window& w = a.window;
     const int64_t pixels =
         (a.out_width - 1) * w.stride_w + (w.kernel_w - 1) * w.dilation_w + 1;
     return (pixels + w.stride_w - 1) / w.stride_w;
   }
   // Values of the planes for so many output rows.
-  static int64_t Values(const ConvArgs& a, int64_t rows) {
+  static int64_t Values(const Args& a, int64_t rows) {
     return PlaneRows(a, rows) * a.window.stride_h * Positions(a) *
            a.window.stride_w * a.x.channels;
   }
@@ -68,7 +70,7 @@ class ImagePlanes {
   }
 
  private:
-  static int64_t PlaneRows(const ConvArgs& a, int64_t rows) {
+  static int64_t PlaneRows(const Args& a, int64_t rows) {
     const Window& w = a.window;
     const int64_t all =
         (rows - 1) * w.stride_h + (w.kernel_h - 1) * w.dilation_h + 1;
@@ -80,10 +82,10 @@ class ImagePlanes {
   }
 
   void FillRow(const From* data, int64_t row, E* to) const {
-    const Image& x = a_.x;
+    const auto& x = a_.x;
     const int64_t c = x.channels;
     if (row < 0 || row >= x.height) {
-      __builtin_memset(to, 0, sizeof(E) * row_values_);
+      Clear(row_values_, to);
       return;
     }
     const int64_t pixels = row_values_ / c;
@@ -91,7 +93,7 @@ class ImagePlanes {
     const int64_t left = pad < pixels ? pad : pixels;
     int64_t inside = x.width;
     if (inside > pixels - left) inside = pixels - left;
-    __builtin_memset(to, 0, sizeof(E) * left * c);
+    Clear(left * c, to);
     const From* from = data + row * x.ld_row;
     if (x.ld_pixel == c) {
       S::Copy(from, inside * c, to + left * c);
@@ -100,11 +102,15 @@ class ImagePlanes {
         S::Copy(from + i * x.ld_pixel, c, to + (left + i) * c);
       }
     }
-    __builtin_memset(to + (left + inside) * c, 0,
-                     sizeof(E) * (pixels - left - inside) * c);
+    Clear((pixels - left - inside) * c, to + (left + inside) * c);
   }
+  void Clear(int64_t n, E* to) const {
+    __builtin_memset(to, PaddingOf(a_.x), sizeof(E) * n);
+  }
+  static int PaddingOf(const Image&) { return 0; }
+  static int PaddingOf(const ByteImage& x) { return x.zero; }
 
-  const ConvArgs& a_;
+  const Args& a_;
   const int64_t positions_;   // of an output row
   const int64_t row_values_;  // of a plane's row
   const int64_t plane_rows_;

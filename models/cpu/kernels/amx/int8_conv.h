@@ -1,5 +1,10 @@
-// Convolutions and linear layers of bytes in tiles: rows are pixels where they
-// lie, or what pixels see, gathered. See int8_gemm.h.
+// Convolutions and linear layers of bytes in tiles. See int8_gemm.h.
+//
+//   1 x 1 kernels that skip nothing: rows are pixels where they lie.
+//   Rows of a kernel that fill steps, or nearly: a band of the image is copied
+//   once with its padding, and every tap reads it where it lies
+//   (image_planes.h). What fills a last step are weights of zero.
+//   Others: what pixels see is gathered into rows.
 //
 // S is what kernels/dense_int8/gemm.h says, of 16 lanes. Anonymous namespace.
 #pragma once
@@ -7,6 +12,7 @@
 #include <cstddef>
 #include <cstdint>
 
+#include "models/cpu/kernels/amx/image_planes.h"
 #include "models/cpu/kernels/amx/int8_gemm.h"
 #include "models/cpu/kernels/dense_int8/gather.h"
 #include "models/cpu/kernels/dense_int8/gemm.h"
@@ -34,7 +40,12 @@ class Int8TileConv {
     Panels::Pack(w, n, Order(window, channels), packed);
   }
 
-  static int64_t ScratchBytes(const Window& w, int64_t channels) {
+  static int64_t ScratchBytes(const Window& w, int64_t out_width,
+                              int64_t channels) {
+    if (ReadsPlanes(w, channels)) {
+      const Int8ConvArgs a = SizesOf(w, out_width, channels);
+      return PlaneBytes(a) + ListBytes(a);
+    }
     const int64_t filled = Order(w, channels).filled;
     const int64_t few = MostRows(filled, 0);
     const int64_t many = MostRows(filled, INT64_MAX);
@@ -43,6 +54,7 @@ class Int8TileConv {
 
   static void Run(Tiles& tiles, const Int8ConvArgs& a) {
     if (a.pixel_begin >= a.pixel_end) return;
+    if (ReadsPlanes(a.window, a.x.channels)) return RunPlanes(tiles, a);
     const int64_t filled = Order(a.window, a.x.channels).filled;
     const Int8Out out{a.y, a.y_f32, a.ld_y};
     const int64_t weights =
@@ -57,14 +69,20 @@ class Int8TileConv {
       return;
     }
     Gemm gemm(tiles, {a.w, a.n, filled / Gemm::kStep, a.panel_begin,
-                      a.panel_end, out, &a.epilogue});
+                      a.panel_end, out, &a.epilogue, IsFar(a)});
     ForRows(a, filled, most, [&](const Rows& now, const Rows& next) {
       typename Gemm::Wanted wanted;
       if (next.x != nullptr) {
         wanted = {reinterpret_cast<const char*>(next.x), next.count, filled,
                   next.ld};
       }
-      gemm.Multiply(now.x, now.ld, now.first, now.count, wanted);
+      const typename Gemm::Run run{now.x, filled / Gemm::kStep};
+      gemm.Multiply({.runs = &run,
+                     .num_runs = 1,
+                     .ld = now.ld,
+                     .count = now.count,
+                     .first = now.first},
+                    wanted);
     });
     gemm.Finish();
   }
@@ -79,15 +97,131 @@ class Int8TileConv {
   static constexpr int64_t kWeightsInL2 = 768 << 10;
   static constexpr int64_t kRowsInL2 = 512 << 10;  // bytes
   static constexpr int64_t kRowsInL1 = 12 << 10;
+  // Positions of planes that are multiplied by all panels before others are,
+  // and the bytes of them that stay in L1.
+  static constexpr int64_t kPositionsInL1 = 64;
+  static constexpr int64_t kRowsOfL1 = 24 << 10;
 
   static int64_t K(const Window& w, int64_t channels) {
     return w.kernel_h * w.kernel_w * channels;
   }
-  // One run, filled up to whole steps.
+  // Whether the results of a call are more than stay in L2.
+  static bool IsFar(const Int8ConvArgs& a) {
+    constexpr int64_t kResultsInL2 = 1 << 20;
+    const int64_t each = a.y != nullptr ? 1 : 4;
+    return (a.pixel_end - a.pixel_begin) * a.ld_y * each > kResultsInL2;
+  }
+  static int64_t WholeSteps(int64_t k) {
+    return (k + Gemm::kStep - 1) / Gemm::kStep * Gemm::kStep;
+  }
+  // Filled up to whole steps: each row of the kernel where planes are read,
+  // else all of k.
   static Int8Order Order(const Window& w, int64_t channels) {
+    if (ReadsPlanes(w, channels)) {
+      const int64_t run = w.kernel_w * channels;
+      return {.by_rows = true,
+              .rows = w.kernel_h,
+              .run = run,
+              .filled = WholeSteps(run)};
+    }
     const int64_t k = K(w, channels);
-    const int64_t steps = (k + Gemm::kStep - 1) / Gemm::kStep;
-    return {.run = k, .filled = steps * Gemm::kStep};
+    return {.run = k, .filled = WholeSteps(k)};
+  }
+
+  // ---- planes ----
+  struct PlaneValues {
+    using E = uint8_t;
+    static void Copy(const uint8_t* from, int64_t n, uint8_t* to) {
+      CopyBytes<S>(from, n, to);
+    }
+  };
+  using Planes = ImagePlanes<PlaneValues, uint8_t, Int8ConvArgs>;
+  static constexpr int64_t kMostRuns = 16;  // rows of a kernel
+  static constexpr int64_t kBandBytes = 256 << 10;
+
+  // Where what fills the rows of a kernel costs a fourth at most.
+  static bool ReadsPlanes(const Window& w, int64_t channels) {
+    return w.kernel_h * w.kernel_w > 1 && w.kernel_h <= kMostRuns &&
+           w.dilation_w == 1 && w.stride_w <= w.kernel_w &&
+           4 * w.kernel_h * WholeSteps(w.kernel_w * channels) <=
+               5 * WholeSteps(K(w, channels));
+  }
+  static Int8ConvArgs SizesOf(const Window& w, int64_t out_width,
+                              int64_t channels) {
+    Int8ConvArgs a;
+    a.window = w;
+    a.out_width = out_width;
+    a.x.channels = channels;
+    return a;
+  }
+  // Output rows whose planes stay in L2.
+  static int64_t BandRows(const Int8ConvArgs& a) {
+    const int64_t first = Planes::Values(a, 1);
+    const int64_t further = Planes::Values(a, 2) - first;
+    const int64_t rows =
+        further > 0 && kBandBytes > first ? (kBandBytes - first) / further : 0;
+    return rows + 1;
+  }
+  // A last block reads as if all its rows were there.
+  static int64_t PlaneBytes(const Int8ConvArgs& a) {
+    const int64_t slack =
+        Gemm::kBlockRows * a.window.stride_w * a.x.channels + Gemm::kStep;
+    return (Planes::Values(a, BandRows(a)) + slack + 63) / 64 * 64;
+  }
+  static int64_t ListBytes(const Int8ConvArgs& a) {
+    return BandRows(a) * Planes::Positions(a) * 4;
+  }
+
+  static void RunPlanes(Tiles& tiles, const Int8ConvArgs& a) {
+    const Window& w = a.window;
+    const Int8Order order = Order(w, a.x.channels);
+    const int64_t band = BandRows(a);
+    const Planes planes(a, band);
+    uint8_t* const values = a.scratch;
+    auto* const row_of = reinterpret_cast<int32_t*>(a.scratch + PlaneBytes(a));
+    const int64_t weights =
+        (a.panel_end - a.panel_begin) * Panels::kPanel * order.k();
+    const bool near = weights <= kWeightsInL2 &&
+                      w.kernel_h * kPositionsInL1 * planes.ld() <= kRowsOfL1;
+    Gemm gemm(tiles, {a.w,
+                      a.n,
+                      order.k() / Gemm::kStep,
+                      a.panel_begin,
+                      a.panel_end,
+                      {a.y, a.y_f32, a.ld_y},
+                      &a.epilogue,
+                      IsFar(a)});
+    for (int64_t pixel = a.pixel_begin; pixel < a.pixel_end;) {
+      const int64_t row = pixel / a.out_width;
+      const int64_t last = SmallerOf((row + band) * a.out_width, a.pixel_end);
+      const int64_t row_end = (last - 1) / a.out_width + 1;
+      gemm.Flush();  // by the list of the band before
+      planes.Fill(a.x.data, row, row_end, values);
+      // Positions of the pixels of this call.
+      const int64_t p0 = pixel - row * a.out_width;
+      const int64_t p1 = (row_end - 1 - row) * planes.positions() + last -
+                         (row_end - 1) * a.out_width;
+      int64_t column = p0;
+      for (int64_t p = p0; p < p1; ++p) {
+        row_of[p] = column < a.out_width ? static_cast<int32_t>(pixel++) : -1;
+        if (++column == planes.positions()) column = 0;
+      }
+      const int64_t each = near ? kPositionsInL1 : p1 - p0;
+      for (int64_t p = p0; p < p1; p += each) {
+        typename Gemm::Run runs[kMostRuns];
+        for (int64_t i = 0; i < w.kernel_h; ++i) {
+          runs[i] = {values + planes.At(i, 0) + p * planes.ld(),
+                     order.filled / Gemm::kStep};
+        }
+        gemm.Multiply({.runs = runs,
+                       .num_runs = w.kernel_h,
+                       .ld = planes.ld(),
+                       .count = SmallerOf(each, p1 - p),
+                       .row_of = row_of + p},
+                      {});
+      }
+    }
+    gemm.Finish();
   }
 
   static int64_t LdRow(int64_t filled) { return filled / 256 * 256 + 320; }

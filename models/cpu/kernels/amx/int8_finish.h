@@ -53,6 +53,21 @@ class Int8TileFinish {
   Int8TileFinish(const Int8TileFinish&) = delete;
   Int8TileFinish& operator=(const Int8TileFinish&) = delete;
 
+  // Asks for the line that a row of results is written to, since stores that
+  // miss wait for each other, and for what is added to it.
+  void AskFor(int64_t row, int64_t output) const {
+    const int64_t at = row * out_.ld + output;
+    if (out_.bytes != nullptr) {
+      AskToWrite(out_.bytes + at);
+    } else {
+      AskToWrite(out_.floats + at);
+      AskToWrite(out_.floats + at + 16);
+    }
+    if (e_.residual != nullptr) {
+      __builtin_prefetch(e_.residual + row * e_.ld_residual + output);
+    }
+  }
+
   // y's rows from `row` on and outputs from `output` on, of up to kRows rows of
   // sums.
   void Run(const int32_t* sums, int64_t row, int64_t output,
@@ -71,6 +86,13 @@ class Int8TileFinish {
 
  private:
   using Self = Int8TileFinish;
+
+  // The compiler's own function would ask for reading.
+  static void AskToWrite(const void* p) {
+    asm volatile("prefetchw %[line]"
+                 :
+                 : [line] "m"(*static_cast<const char*>(p)));
+  }
 
   // What of the epilogue 16 outputs have in common.
   struct Column {
@@ -137,6 +159,12 @@ class Int8TileFinish {
     for (; rows >= kRows; rows -= kRows, row += kRows) {
       BytesOf<kJoins, kLimits, kRows>(sums, row, output);
       sums += kRows * kWidth;
+    }
+    if (rows >= kRows / 2) {
+      BytesOf<kJoins, kLimits, kRows / 2>(sums, row, output);
+      rows -= kRows / 2;
+      row += kRows / 2;
+      sums += kRows / 2 * kWidth;
     }
     for (; rows > 0; --rows, ++row, sums += kWidth) {
       BytesOf<kJoins, kLimits, 1>(sums, row, output);

@@ -8,10 +8,10 @@
 //   2: rows  0-15          0               1
 //   3: rows 16-31          6               7
 //
-// Rows are read where they lie. Weights are the panels of
-// kernels/dense_int8/panels.h, k filled up with zeros to whole steps: 16 groups
-// of a panel, two lines each, are the two tiles of a step, side by side. So
-// vectors can multiply by the same panels where there are few rows.
+// Rows are read where they lie, or as runs of k that lie apart. Weights are the
+// panels of kernels/dense_int8/panels.h, k filled up with zeros to whole steps:
+// 16 groups of a panel, two lines each, are the two tiles of a step, side by
+// side. So vectors can multiply by the same panels where there are few rows.
 //
 // Sums go to memory, and the next block's products run while vectors turn them
 // into bytes: both units work at once.
@@ -45,6 +45,8 @@ class Int8TileGemm {
     int64_t panel_end;
     Int8Out out;  // row 0, output 0
     const Int8Epilogue* epilogue;
+    // Whether results are more than stay in L2: then their lines are asked for.
+    bool asks = false;
   };
 
   // Memory that is read next: rows of so many bytes.
@@ -53,6 +55,24 @@ class Int8TileGemm {
     int64_t rows = 0;
     int64_t bytes = 0;
     int64_t ld = 0;
+  };
+
+  // A part of the k of all rows, whole steps; x is that of row 0.
+  struct Run {
+    const uint8_t* x;
+    int64_t steps;
+  };
+  // Rows that lie ld bytes apart, whose k is the runs one after the other. They
+  // are those of y from `first` on or, where there is a list, row_of[i], which
+  // may be none: -1. Runs must live as long as the call, the list until the
+  // results are written.
+  struct Rows {
+    const Run* runs = nullptr;
+    int64_t num_runs = 0;
+    int64_t ld = 0;
+    int64_t count = 0;
+    int64_t first = 0;
+    const int32_t* row_of = nullptr;
   };
 
   // The tiles are this object's until Finish.
@@ -68,19 +88,19 @@ class Int8TileGemm {
   Int8TileGemm(const Int8TileGemm&) = delete;
   Int8TileGemm& operator=(const Int8TileGemm&) = delete;
 
-  // Rows [row, row + rows) of y by x, which holds just these, ld_x bytes apart.
-  // Each can be read to the end of its last step, and 16 if there are fewer.
-  // The last results are written by Finish. What is `wanted` comes to the cache
-  // meanwhile.
-  void Multiply(const uint8_t* x, int64_t ld_x, int64_t row, int64_t rows,
-                const Wanted& wanted) {
+  // Each row can be read to the end of its last step, and 16 if there are
+  // fewer. The last results are written by Flush or Finish. What is `wanted`
+  // comes to the cache meanwhile.
+  void Multiply(const Rows& x, const Wanted& wanted) {
     const int64_t panel_bytes = job_.steps * kStepBytes;
     const int64_t panels = job_.panel_end - job_.panel_begin;
+    const int64_t rows = x.count;
     const int64_t steps = (rows + kBlockRows - 1) / kBlockRows * job_.steps;
     Block block{};
-    block.ld_x = ld_x;
+    block.rows = &x;
     block.streams = panels * panel_bytes <= kBytesInL1 ? Stream::kNone
                     : rows <= kRowsInL1                ? Stream::kWeights
+                    : x.num_runs > 1                   ? Stream::kNone
                                                        : Stream::kRows;
     block.fetch = Fetch(wanted, steps * panels);
     for (int64_t panel = job_.panel_begin; panel < job_.panel_end; ++panel) {
@@ -97,18 +117,24 @@ class Int8TileGemm {
         const int64_t take =
             left > kTileRows && rows >= kBlockRows ? kBlockRows : kTileRows;
         const int64_t first = left < take && rows > take ? rows - take : done;
-        block.x = x + first * ld_x;
-        Run(block, {row + first, panel * kBlockRows, done - first,
-                    SmallerOf(take, rows - first)});
+        block.at = first * x.ld;
+        RunBlock(
+            block,
+            {x.first + first, x.row_of == nullptr ? nullptr : x.row_of + first,
+             panel * kBlockRows, done - first, SmallerOf(take, rows - first)});
         done = first + take;
       }
     }
   }
 
+  // Writes what the last block left.
+  void Flush() {
+    while (pending_.at < pending_.end) FinishSome();
+  }
   // Writes what the last block left and gives the tiles back. No destructor
   // does it: what unwinds stacks would bring a symbol that a linker may merge.
   void Finish() {
-    FinishPending();
+    Flush();
     tiles_.Release();
   }
 
@@ -121,10 +147,11 @@ class Int8TileGemm {
   static constexpr int64_t kBytesInL2 = 1 << 20;
   static constexpr int kChunk = Int8TileFinish<S>::kRows;
 
-  // Where the sums of a block belong: y's row and output of its first ones, and
-  // which of its rows are wanted.
+  // Where the sums of a block belong: y's row, or the list of its rows, and
+  // output of its first ones, and which of its rows are wanted.
   struct Place {
     int64_t row = 0;
+    const int32_t* row_of = nullptr;
     int64_t output = 0;
     int64_t at = 0;
     int64_t end = 0;
@@ -159,21 +186,21 @@ class Int8TileGemm {
   enum class Stream { kNone, kRows, kWeights };
 
   struct Block {
-    const uint8_t* x;
-    int64_t ld_x;
+    const Rows* rows;
+    int64_t at;  // of its first row, in bytes
     const int8_t* w;
     Stream streams;
     Fetch fetch;
     Fetch panel_fetch;
   };
 
-  void Run(Block& block, const Place& place) {
+  void RunBlock(Block& block, const Place& place) {
     const bool half = job_.n - place.output <= 16;
     const bool two = place.end > kTileRows;
     if (two) {
-      half ? Products<2, 1>(block) : Products<2, 2>(block);
+      half ? Products<2, 1>(block, place) : Products<2, 2>(block, place);
     } else {
-      half ? Products<1, 1>(block) : Products<1, 2>(block);
+      half ? Products<1, 1>(block, place) : Products<1, 2>(block, place);
     }
     int32_t* const sums = sums_[which_];
     tiles_.template Store<0>(sums, 128);
@@ -185,14 +212,14 @@ class Int8TileGemm {
   }
 
   template <int kA, int kB>
-  void Products(Block& block) {
+  void Products(Block& block, const Place& own) {
     switch (block.streams) {
       case Stream::kNone:
-        return Steps<kA, kB, Stream::kNone>(block);
+        return Steps<kA, kB, Stream::kNone>(block, own);
       case Stream::kRows:
-        return Steps<kA, kB, Stream::kRows>(block);
+        return Steps<kA, kB, Stream::kRows>(block, own);
       case Stream::kWeights:
-        return Steps<kA, kB, Stream::kWeights>(block);
+        return Steps<kA, kB, Stream::kWeights>(block, own);
     }
   }
 
@@ -205,52 +232,83 @@ class Int8TileGemm {
     }
   }
 
-  // kA tiles of rows by kB of outputs; the sums of the block before are
-  // finished evenly over the steps.
+  // kA tiles of rows by kB of outputs, which `own` says the place of; the sums
+  // of the block before are finished evenly over the steps.
   template <int kA, int kB, Stream kStream>
-  void Steps(Block& block) {
+  void Steps(Block& block, const Place& own) {
     constexpr bool kRows = kStream == Stream::kRows;
     constexpr bool kWeights = kStream == Stream::kWeights;
     tiles_.template Zero<0>();
     if constexpr (kB == 2) tiles_.template Zero<1>();
     if constexpr (kA == 2) tiles_.template Zero<6>();
     if constexpr (kA == 2 && kB == 2) tiles_.template Zero<7>();
-    const uint8_t* x = block.x;
     const int8_t* w = block.w;
-    const int64_t ld_x = block.ld_x;
+    const int64_t ld_x = block.rows->ld;
     const int64_t chunks = (pending_.end - pending_.at + kChunk - 1) / kChunk;
+    const int64_t asks = (own.end - own.at + job_.steps - 1) / job_.steps;
+    int64_t asked = own.at;
     int64_t due = 0;
-    for (int64_t step = 0; step < job_.steps; ++step) {
-      Load<4, kWeights>(w, 128);
-      Load<2, kRows>(x, ld_x);
-      tiles_.template DotUnsignedSigned<0, 2, 4>();
-      if constexpr (kB == 2) {
-        Load<5, kWeights>(w + 64, 128);
-        tiles_.template DotUnsignedSigned<1, 2, 5>();
+    for (int64_t i = 0; i < block.rows->num_runs; ++i) {
+      const Run& run = block.rows->runs[i];
+      const uint8_t* x = run.x + block.at;
+      for (int64_t step = 0; step < run.steps; ++step) {
+        Load<4, kWeights>(w, 128);
+        Load<2, kRows>(x, ld_x);
+        tiles_.template DotUnsignedSigned<0, 2, 4>();
+        if constexpr (kB == 2) {
+          Load<5, kWeights>(w + 64, 128);
+          tiles_.template DotUnsignedSigned<1, 2, 5>();
+        }
+        if constexpr (kA == 2) {
+          Load<3, kRows>(x + kTileRows * ld_x, ld_x);
+          tiles_.template DotUnsignedSigned<6, 3, 4>();
+          if constexpr (kB == 2) tiles_.template DotUnsignedSigned<7, 3, 5>();
+        }
+        x += kStep;
+        w += kStepBytes;
+        block.fetch.Some();
+        block.panel_fetch.Some();
+        if (job_.asks) {
+          AskFor(own, asked, asks);
+          asked += asks;
+        }
+        for (due += chunks; due >= job_.steps; due -= job_.steps) FinishSome();
       }
-      if constexpr (kA == 2) {
-        Load<3, kRows>(x + kTileRows * ld_x, ld_x);
-        tiles_.template DotUnsignedSigned<6, 3, 4>();
-        if constexpr (kB == 2) tiles_.template DotUnsignedSigned<7, 3, 5>();
-      }
-      x += kStep;
-      w += kStepBytes;
-      block.fetch.Some();
-      block.panel_fetch.Some();
-      for (due += chunks; due >= job_.steps; due -= job_.steps) FinishSome();
     }
-    FinishPending();
+    Flush();
   }
 
-  void FinishPending() {
-    while (pending_.at < pending_.end) FinishSome();
+  // What so many rows of a block are finished with.
+  void AskFor(const Place& own, int64_t row, int64_t rows) const {
+    const int64_t end = SmallerOf(row + rows, own.end);
+    for (; row < end; ++row) {
+      const int64_t at =
+          own.row_of == nullptr ? own.row + row : own.row_of[row];
+      if (at >= 0) finish_.AskFor(at, own.output);
+    }
   }
+
   // Some of the pending rows.
   void FinishSome() {
     const int64_t rows = SmallerOf(pending_.end - pending_.at, kChunk);
-    finish_.Run(sums_[which_ ^ 1] + pending_.at * kBlockRows,
-                pending_.row + pending_.at, pending_.output, rows);
+    const int32_t* sums = sums_[which_ ^ 1] + pending_.at * kBlockRows;
+    if (pending_.row_of == nullptr) {
+      finish_.Run(sums, pending_.row + pending_.at, pending_.output, rows);
+    } else {
+      FinishListed(sums, pending_.row_of + pending_.at, rows);
+    }
     pending_.at += rows;
+  }
+  // Neighbours of the list that are neighbours in y go together.
+  void FinishListed(const int32_t* sums, const int32_t* row_of, int64_t rows) {
+    for (int64_t i = 0; i < rows;) {
+      int64_t run = 1;
+      if (row_of[i] >= 0) {
+        while (i + run < rows && row_of[i + run] == row_of[i] + run) ++run;
+        finish_.Run(sums + i * kBlockRows, row_of[i], pending_.output, run);
+      }
+      i += run;
+    }
   }
 
   Tiles& tiles_;
