@@ -25,6 +25,7 @@ inline const ConvShape kConvShapes[] = {
     {9, 11, 5, 9, {3, 3, 1, 1, 2, 2, 2, 2}, 9, 11, 3},
     // A stem: few channels, wide kernel.
     {23, 23, 3, 64, {7, 7, 2, 2, 1, 1, 3, 3}, 12, 12, 0},
+    {9, 11, 3, 20, {3, 3, 1, 1, 1, 1, 1, 1}, 9, 11, 0},
     // Uneven everything; more padding at the end than at the start.
     {6, 13, 7, 21, {2, 5, 1, 3, 1, 1, 0, 1}, 6, 5, 0},
     // Long k: several blocks; more pixels than a block of them.

@@ -84,6 +84,9 @@ const ConvShape kOwnShapes[] = {
     {30, 300, 32, 9, {3, 3, 1, 1, 1, 1, 1, 1}, 30, 300, 0},
     {7, 7, 128, 66, {3, 3, 1, 1, 1, 1, 1, 1}, 7, 7, 0},
     {10, 9, 64, 17, {3, 3, 1, 1, 2, 1, 2, 1}, 10, 9, 4},
+    // Short rows of a kernel: a stem, and one of which a vector is full.
+    {40, 45, 3, 64, {7, 7, 2, 2, 1, 1, 3, 3}, 20, 23, 0},
+    {9, 20, 16, 40, {4, 4, 2, 1, 1, 1, 1, 2}, 4, 20, 0},
     // So wide that few rows fit, seven of bytes and three of words.
     {5, 704, 32, 2, {3, 3, 1, 1, 1, 1, 1, 1}, 5, 704, 0},
 };

@@ -3,7 +3,8 @@
 //   1 x 1 kernels that skip nothing: rows of a product (dense_gemm.h).
 //   Whole steps of channels: a band of the image is copied once with its
 //   padding, and every tap reads it where it lies (image_planes.h).
-//   Others: what each pixel sees is gathered into rows, a block at a time.
+//   Others: what each pixel sees is gathered into rows, a block at a time;
+//   where channels are few a vector for each row of the kernel (short_taps.h).
 //
 // S is Bf16Factors. Written over a type `Tiles`. Anonymous namespace.
 #pragma once
@@ -13,6 +14,7 @@
 
 #include "models/cpu/kernels/amx/dense_gemm.h"
 #include "models/cpu/kernels/amx/image_planes.h"
+#include "models/cpu/kernels/amx/short_taps.h"
 #include "models/cpu/kernels/dense/seen_by_pixels.h"
 
 namespace millrace::models {
@@ -58,8 +60,15 @@ class TileConv {
       const int64_t rows = BandRows(a);
       return ListFloats(a, rows) + (Planes::Values(a, rows) + Slack(a)) / 2;
     }
-    return DenseRows<Tiles>::BlockRows(K(a)) * DenseRows<Tiles>::LdBytes(K(a)) /
-           4;
+    const Window& w = a.window;
+    int64_t bytes =
+        DenseRows<Tiles>::BlockRows(K(a)) * DenseRows<Tiles>::LdBytes(K(a));
+    if (Taps::Takes(w, a.x.channels)) {
+      const int64_t taps =
+          ShortBytes(a) + Taps::ScratchBytes(w, a.out_width, a.x.channels);
+      if (bytes < taps) bytes = taps;
+    }
+    return bytes / 4;
   }
 
  private:
@@ -67,6 +76,7 @@ class TileConv {
   using S = Bf16Factors;
   using Seen = SeenByPixels<S, From>;
   using Planes = ImagePlanes<S, From>;
+  using Taps = ShortTaps<S, From, ConvArgs>;
   static constexpr int64_t kMostRuns = 64;
 
   static int64_t K(const ConvArgs& a) { return Seen::Values(a); }
@@ -180,16 +190,39 @@ class TileConv {
 
   // ---- gathered rows ----
 
+  // Rows that are gathered in a moment go through L1. They have a line to
+  // spare, which vectors reach into, and are an odd number of lines long.
+  static constexpr int64_t kShortRows = 2 * Blocks::kRows;
+  static int64_t ShortLdBytes(const ConvArgs& a) {
+    return ((Blocks::Steps(K(a)) + 1) | 1) * Blocks::kStepBytes;
+  }
+  static int64_t ShortBytes(const ConvArgs& a) {
+    return kShortRows * ShortLdBytes(a);
+  }
+
   static void RunGathered(Blocks& blocks, const ConvArgs& a, const From* data) {
     const int64_t k = K(a);
     const int64_t steps = Blocks::Steps(k);
-    const int64_t ld = DenseRows<Tiles>::LdBytes(k);
-    const int64_t each = DenseRows<Tiles>::BlockRows(k);
     auto* rows = reinterpret_cast<uint8_t*>(a.scratch);
+    auto* values = reinterpret_cast<uint16_t*>(rows);
+    const bool is_short =
+        Taps::Takes(a.window, a.x.channels) && Taps::IsDense(a);
+    const int64_t each = is_short ? kShortRows : DenseRows<Tiles>::BlockRows(k);
+    const int64_t ld =
+        is_short ? ShortLdBytes(a) : DenseRows<Tiles>::LdBytes(k);
+    Taps taps(a, data, rows + ShortBytes(a), steps * Blocks::kStep);
+    if (is_short) {
+      const int64_t most = Smaller(a.pixel_end - a.pixel_begin, each);
+      taps.ClearEnds(most, values, ld / 2);
+    }
     for (int64_t pixel = a.pixel_begin; pixel < a.pixel_end; pixel += each) {
       const int64_t pixels = Smaller(a.pixel_end - pixel, each);
-      Seen::Gather(a, data, pixel, pixels, 0, steps * Blocks::kStep,
-                   reinterpret_cast<uint16_t*>(rows), ld / 2);
+      if (is_short) {
+        taps.Gather(pixel, pixels, values, ld / 2);
+      } else {
+        Seen::Gather(a, data, pixel, pixels, 0, steps * Blocks::kStep, values,
+                     ld / 2);
+      }
       const int64_t whole = pixels / Blocks::kRows * Blocks::kRows;
       const StepRun from{rows, ld, steps};
       const StepRun rest{rows + whole * ld, ld, steps};

@@ -4,7 +4,8 @@
 //   Rows of a kernel that fill steps, or nearly: a band of the image is copied
 //   once with its padding, and every tap reads it where it lies
 //   (image_planes.h). What fills a last step are weights of zero.
-//   Others: what pixels see is gathered into rows.
+//   Others: what pixels see is gathered into rows; where channels are few a
+//   vector for each row of the kernel (short_taps.h).
 //
 // S is what kernels/dense_int8/gemm.h says, of 16 lanes. Anonymous namespace.
 #pragma once
@@ -14,6 +15,7 @@
 
 #include "models/cpu/kernels/amx/image_planes.h"
 #include "models/cpu/kernels/amx/int8_gemm.h"
+#include "models/cpu/kernels/amx/short_taps.h"
 #include "models/cpu/kernels/dense_int8/gather.h"
 #include "models/cpu/kernels/dense_int8/gemm.h"
 
@@ -49,7 +51,10 @@ class Int8TileConv {
     const int64_t filled = Order(w, channels).filled;
     const int64_t few = MostRows(filled, 0);
     const int64_t many = MostRows(filled, INT64_MAX);
-    return (few > many ? few : many) * LdRow(filled);
+    return (few > many ? few : many) * LdRow(filled) +
+           (Taps::Takes(w, channels)
+                ? Taps::ScratchBytes(w, out_width, channels)
+                : 0);
   }
 
   static void Run(Tiles& tiles, const Int8ConvArgs& a) {
@@ -136,6 +141,7 @@ class Int8TileConv {
     }
   };
   using Planes = ImagePlanes<PlaneValues, uint8_t, Int8ConvArgs>;
+  using Taps = ShortTaps<PlaneValues, uint8_t, Int8ConvArgs>;
   static constexpr int64_t kMostRuns = 16;  // rows of a kernel
   static constexpr int64_t kBandBytes = 256 << 10;
 
@@ -274,6 +280,9 @@ class Int8TileConv {
     };
     const int64_t ld = LdRow(filled);
     const auto row = [&](int64_t i) { return a.scratch + i * ld; };
+    const bool is_short =
+        !as_is && Taps::Takes(a.window, a.x.channels) && Taps::IsDense(a);
+    Taps taps(a, a.x.data, row(most), filled);
     for (Rows now = from(a.pixel_begin); now.first < a.pixel_end;) {
       const Rows next = from(now.first + now.count);
       if (now.x == nullptr) {
@@ -283,7 +292,11 @@ class Int8TileConv {
           CopyBytes<S>(a.x.data + (now.first + i) * a.x.ld_pixel, a.x.channels,
                        row(i));
         }
-        if (!as_is) Int8Gather<S>::Gather(a, now.first, now.count, row);
+        if (is_short) {
+          taps.Gather(now.first, now.count, a.scratch, ld);
+        } else if (!as_is) {
+          Int8Gather<S>::Gather(a, now.first, now.count, row);
+        }
       }
       body(now, next);
       now = next;
