@@ -32,7 +32,8 @@ class ByteConvStep : public Step {
                const Integers& integers, const PackedBytes& packed)
       : int8_(context.int8),
         num_members_(context.num_members),
-        shape_(shape),
+        shape_(shape.Stacked()),
+        text_(shape.Text()),
         groups_(groups),
         is_linear_(node.op == &fused::kByteLinear),
         x_(context.slot(node.inputs[0])),
@@ -96,7 +97,7 @@ class ByteConvStep : public Step {
              std::to_string(shape_.channels) + " -> " +
              std::to_string(shape_.outputs) + epilogue_.Text();
     }
-    std::string text = "Int8 Conv " + shape_.Text();
+    std::string text = "Int8 Conv " + text_;
     if (groups_ > 1) text += ", " + std::to_string(groups_) + " groups";
     return text + epilogue_.Text();
   }
@@ -116,6 +117,7 @@ class ByteConvStep : public Step {
   const Int8Table& int8_;
   const int64_t num_members_;
   const ImageShape shape_;
+  const std::string text_;  // of the shape
   const int64_t groups_;
   const bool is_linear_;
   const Slot x_;

@@ -21,7 +21,8 @@ class ConvStep : public Step {
            const ImageShape& shape, int64_t groups, const float* packed)
       : products_(context.products(node)),
         num_members_(context.num_members),
-        shape_(shape),
+        shape_(shape.Stacked()),
+        text_(shape.Text()),
         groups_(groups),
         x_(context.slot(node.inputs[0])),
         y_(context.slot(node.outputs[0])),
@@ -83,7 +84,7 @@ class ConvStep : public Step {
   }
 
   std::string Text() const override {
-    std::string text = "Conv " + shape_.Text();
+    std::string text = "Conv " + text_;
     if (groups_ > 1) text += ", " + std::to_string(groups_) + " groups";
     return text + epilogue_.Text() + Bf16Text(of_bf16_, to_bf16_);
   }
@@ -105,6 +106,7 @@ class ConvStep : public Step {
   const DenseProducts& products_;
   const int64_t num_members_;
   const ImageShape shape_;
+  const std::string text_;  // of the shape
   const int64_t groups_;
   const Slot x_;
   const Slot y_;

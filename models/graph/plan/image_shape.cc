@@ -57,6 +57,19 @@ ByteImage ByteImageAt(const ImageShape& s, const uint8_t* x, int64_t i,
           .zero = zero};
 }
 
+ImageShape ImageShape::Stacked() const {
+  const bool rows = taps() == 1 && window.stride_h == 1 &&
+                    window.stride_w == 1 && height == out_height &&
+                    width == out_width && window.pad_top == 0 &&
+                    window.pad_left == 0;
+  ImageShape one = *this;
+  if (!rows) return one;
+  one.batch = 1;
+  one.height *= batch;
+  one.out_height *= batch;
+  return one;
+}
+
 std::string ImageShape::Text() const {
   const auto image = [](int64_t h, int64_t w, int64_t c) {
     return std::to_string(h) + "x" + std::to_string(w) + "x" +

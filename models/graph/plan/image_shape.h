@@ -42,6 +42,9 @@ struct ImageShape {
             .ld_row = width * ld_x,
             .ld_pixel = ld_x};
   }
+  // Pixels are rows of a product: then the images of a batch are one image, the
+  // one below the other, whose weights are read once.
+  ImageShape Stacked() const;
   std::string Text() const;  // "8 x 56x56x64 -> 56x56x64, kernel 3x3"
 };
 
