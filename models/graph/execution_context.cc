@@ -113,6 +113,10 @@ class GraphContext final : public ExecutionContext {
       return last_->device->Run(inputs, arena_.data(), *state_, pool_,
                                 run.stopped, run.trace);
     }
+    if (last_->cut != nullptr) {
+      return last_->cut->Run(inputs, arena_.data(), bindings_, pool_,
+                             run.stopped);
+    }
     if (last_->rows != nullptr) {
       return last_->rows->Run(inputs, last_->batch, arena_.data(), bindings_,
                               pool_, run.stopped);

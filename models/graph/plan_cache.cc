@@ -9,6 +9,7 @@
 #include "models/graph/op.h"
 #include "models/graph/passes/batch_rows.h"
 #include "models/graph/passes/passes.h"
+#include "models/graph/plan/cut.h"
 #include "models/graph/plan/keep_bf16.h"
 
 namespace millrace::models::graph {
@@ -74,6 +75,7 @@ bool HasRows(const Port& port, int32_t symbol) {
 double Prepared::ResultBytes() const {
   double bytes = 0;
   for (const ValueType& type : device != nullptr ? device->OutputTypes()
+                               : cut != nullptr  ? cut->tail().OutputTypes()
                                : rows != nullptr ? rows->one().OutputTypes()
                                                  : whole->OutputTypes()) {
     bytes += static_cast<double>(type.shape.num_elements()) *
@@ -108,6 +110,7 @@ int64_t PlanCache::HeldBytes(const Prepared& prepared) const {
   if (prepared.device != nullptr) return prepared.device->held_bytes();
   // Row plans of several batches are one: each counts them, so that dropping
   // the others makes no difference.
+  if (prepared.cut != nullptr) return prepared.cut->held_bytes(is_shared);
   return prepared.rows != nullptr ? prepared.rows->held_bytes(is_shared)
                                   : prepared.whole->held_bytes(is_shared);
 }
@@ -248,9 +251,9 @@ StatusOr<Prepared> PlanCache::Prepare(const Request& request, Key& row_key) {
         prepared.batch = types[i].shape[0];
       }
     }
-    ASSIGN_OR_RETURN(prepared.rows, RowsFor(optimised, types, prepared.batch,
-                                            request.pool, row_key));
-    if (prepared.rows != nullptr) return prepared;
+    RETURN_IF_ERROR(
+        PrepareRows(optimised, types, request.pool, row_key, prepared));
+    if (prepared.rows != nullptr || prepared.cut != nullptr) return prepared;
   }
   prepared.tiny = tiny;
   WeightPacker packer(packed_, &request.pool);
@@ -260,13 +263,14 @@ StatusOr<Prepared> PlanCache::Prepare(const Request& request, Key& row_key) {
   return prepared;
 }
 
-StatusOr<std::shared_ptr<const RowPlans>> PlanCache::RowsFor(
-    const Graph& optimised, std::vector<ValueType> types, int64_t batch,
-    ComputePool& pool, Key& row_key) {
-  if (batch < 2 || batch < pool.size()) return nullptr;
+Status PlanCache::PrepareRows(const Graph& optimised,
+                              std::vector<ValueType> types, ComputePool& pool,
+                              Key& row_key, Prepared& prepared) {
+  const int64_t batch = prepared.batch;
+  if (batch < 2 || batch < pool.size()) return OkStatus();
   const int32_t symbol = BatchSymbol(graph_.inputs);
   const Symbol& range = graph_.symbols[static_cast<size_t>(symbol)];
-  if (range.min > 1 || range.max <= batch) return nullptr;
+  if (range.min > 1 || range.max <= batch) return OkStatus();
   std::vector<bool> has_rows;
   for (const Port& port : graph_.inputs) {
     has_rows.push_back(HasRows(port, symbol));
@@ -279,27 +283,47 @@ StatusOr<std::shared_ptr<const RowPlans>> PlanCache::RowsFor(
   };
   const auto more = of_rows(batch + 1);
   if (!more.ok() || !RowsMayGoApart(optimised, *more, batch, has_rows)) {
-    return nullptr;
+    return OkStatus();
   }
   const auto one = of_rows(1);
-  if (!one.ok()) return nullptr;
+  if (!one.ok()) return OkStatus();
   row_key.push_back(pool.size());
   for (const ValueType& type : types) {
     row_key.push_back(type.shape.rank());
     row_key.insert(row_key.end(), type.shape.begin(), type.shape.end());
   }
-  {
-    MutexLock lock(mu_);
-    for (const Kept& kept : kept_) {
-      if (kept.row_key == row_key) return kept.prepared->rows;
-    }
-  }
+  const Cut of_one = ChooseCut(*one, kernels_.bf16 != nullptr);
+  const Cut cut = SameCut(*one, of_one, optimised, batch);
+  const bool is_cut = cut.nodes > 0;
   WeightPacker packer(packed_, &pool);
-  ASSIGN_OR_RETURN(std::unique_ptr<RowPlans> rows,
-                   RowPlans::Create(*one, std::move(has_rows), pool.size(),
-                                    kernels_, options_.joins, packer));
-  if (!rows->MovesMoreThanWeights()) return nullptr;
-  return std::shared_ptr<const RowPlans>(std::move(rows));
+  std::shared_ptr<const RowPlans> rows = KeptRows(row_key, is_cut);
+  if (rows == nullptr) {
+    ASSIGN_OR_RETURN(
+        rows, RowPlans::Create(is_cut ? HeadOf(*one, of_one) : one->Copy(),
+                               std::move(has_rows), pool.size(), kernels_,
+                               options_.joins, packer));
+  }
+  if (is_cut) {
+    ASSIGN_OR_RETURN(
+        prepared.cut,
+        CutPlans::Create(std::move(rows), optimised, cut, batch, pool.size(),
+                         kernels_, options_.joins, packer));
+  } else if (rows->MovesMoreThanWeights()) {
+    prepared.rows = std::move(rows);
+  }
+  return OkStatus();
+}
+
+std::shared_ptr<const RowPlans> PlanCache::KeptRows(const Key& row_key,
+                                                    bool cut) {
+  MutexLock lock(mu_);
+  for (const Kept& kept : kept_) {
+    if (kept.row_key != row_key) continue;
+    const Prepared& prepared = *kept.prepared;
+    if (!cut && prepared.rows != nullptr) return prepared.rows;
+    if (cut && prepared.cut != nullptr) return prepared.cut->head();
+  }
+  return nullptr;
 }
 
 }  // namespace millrace::models::graph

@@ -25,6 +25,7 @@
 #include "models/cpu/compute_pool.h"
 #include "models/graph/device.h"
 #include "models/graph/ir.h"
+#include "models/graph/plan/cut_plans.h"
 #include "models/graph/plan/kernels.h"
 #include "models/graph/plan/packed_weights.h"
 #include "models/graph/plan/plan.h"
@@ -33,11 +34,12 @@
 
 namespace millrace::models::graph {
 
-// One of three: the whole batch at once, its rows apart, or on a device.
-// Immutable.
+// One of four: the whole batch at once, its rows apart, first the one and then
+// the other, or on a device. Immutable.
 struct Prepared {
   std::unique_ptr<const Plan> whole;
   std::shared_ptr<const RowPlans> rows;  // shared by batches of the same rows
+  std::unique_ptr<const CutPlans> cut;
   std::unique_ptr<const DevicePlan> device;
   int64_t batch = 0;  // rows
   bool tiny = false;  // `whole` runs on one thread, in a moment
@@ -45,10 +47,12 @@ struct Prepared {
   // Of the host.
   int64_t arena_bytes() const {
     if (device != nullptr) return device->arena_bytes();
+    if (cut != nullptr) return cut->arena_bytes();
     return rows != nullptr ? rows->arena_bytes() : whole->arena_bytes();
   }
   std::string Text() const {
     if (device != nullptr) return device->Text();
+    if (cut != nullptr) return cut->Text();
     return rows != nullptr ? rows->Text() : whole->Text();
   }
   // Of all results together: sizes are foreign, their sum could overflow.
@@ -92,7 +96,7 @@ class PlanCache {
   using Key = std::vector<int64_t>;
   struct Kept {
     Key key;
-    Key row_key;  // of one row, where rows go apart
+    Key row_key;  // of one row, where rows go apart, at first maybe
     std::shared_ptr<const Prepared> prepared;
     int64_t bytes = 0;
   };
@@ -118,10 +122,12 @@ class PlanCache {
   StatusOr<Graph> OptimisedFor(const std::vector<ValueType>& types,
                                const std::vector<const Tensor*>& values) const;
   StatusOr<Prepared> Prepare(const Request& request, Key& row_key);
-  // Null where rows stay together.
-  StatusOr<std::shared_ptr<const RowPlans>> RowsFor(
-      const Graph& optimised, std::vector<ValueType> types, int64_t batch,
-      ComputePool& pool, Key& row_key);
+  // Makes `rows` or `cut`; neither where rows stay together.
+  Status PrepareRows(const Graph& optimised, std::vector<ValueType> types,
+                     ComputePool& pool, Key& row_key, Prepared& prepared);
+  // Plans for rows of these sizes that are kept already, or null.
+  std::shared_ptr<const RowPlans> KeptRows(const Key& row_key, bool cut)
+      EXCLUDES(mu_);
 
   const Graph& graph_;
   const Kernels kernels_;

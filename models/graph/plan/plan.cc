@@ -16,6 +16,7 @@
 #include "models/graph/plan/joined.h"
 #include "models/graph/plan/lower.h"
 #include "models/graph/plan/memory_plan.h"
+#include "models/graph/plan/node_bytes.h"
 #include "models/graph/plan/stages.h"
 
 namespace millrace::models::graph {
@@ -89,8 +90,8 @@ class PlanBuilder {
       for (const ValueId id : node.outputs) {
         step->writes.push_back(context.slot(id));
       }
-      const double constants = BytesOf(node, true);
-      const double values = BytesOf(node, false);
+      const double constants = NodeBytes(graph_, node, true, has_bf16_);
+      const double values = NodeBytes(graph_, node, false, has_bf16_);
       step->name = node.name;
       step->constant_bytes = std::min(constants, ReadAtMost(node));
       step->bytes = step->constant_bytes + values;
@@ -200,18 +201,6 @@ class PlanBuilder {
     step.reads.assign(reads.begin(), reads.end());
   }
 
-  // Of the constants among operands and results, or of the others.
-  double BytesOf(const Node& node, bool constants) const {
-    double bytes = 0;
-    for (const auto* ids : {&node.inputs, &node.outputs}) {
-      for (const ValueId id : *ids) {
-        if (id == kNoValue) continue;
-        const bool constant = graph_.value(id).constant != nullptr;
-        if (constant == constants) bytes += static_cast<double>(Read(node, id));
-      }
-    }
-    return bytes;
-  }
   // Of constants.
   double ReadAtMost(const Node& node) const {
     if (node.Is("EmbeddingBag")) {
@@ -226,22 +215,7 @@ class PlanBuilder {
     }
     return static_cast<double>(BytesOf(node.outputs[0]));
   }
-  // Layers on bytes read what their weight was made of, those of bf16 half of
-  // it.
-  int64_t Read(const Node& node, ValueId id) const {
-    const bool on_bytes = node.op == &fused::kByteConv ||
-                          node.op == &fused::kByteConvTranspose ||
-                          node.op == &fused::kByteLinear;
-    const auto& integers = graph_.value(id).integers;
-    if (on_bytes && integers != nullptr) return integers->values->num_bytes();
-    const bool rounds = has_bf16_ && node.attrs.Int("bf16", 0) != 0 &&
-                        graph_.value(id).constant != nullptr;
-    return rounds ? BytesOf(id) / 2 : BytesOf(id);
-  }
-  int64_t BytesOf(ValueId id) const {
-    const ValueType& type = *graph_.value(id).type;
-    return type.shape.num_elements() * DTypeBytes(type.dtype);
-  }
+  int64_t BytesOf(ValueId id) const { return ValueBytes(graph_, id); }
 
   void BindOutput(ValueId id) {
     const ValueType& type = *graph_.value(id).type;

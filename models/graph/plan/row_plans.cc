@@ -28,10 +28,24 @@ StatusOr<std::vector<Tensor>> RowPlans::Run(const std::vector<Tensor>& inputs,
                                             ComputePool& pool,
                                             const StopCheck& stopped) const {
   std::vector<Tensor> outputs;
+  std::vector<std::byte*> to;
   for (const ValueType& type : together_->OutputTypes()) {
     Shape shape = type.shape;
     shape[0] *= batch;
     outputs.push_back(Tensor::Make(type.dtype, shape));
+    to.push_back(outputs.back().bytes());
+  }
+  RETURN_IF_ERROR(RunInto(inputs, batch, to, arena, bindings, pool, stopped));
+  return outputs;
+}
+
+Status RowPlans::RunInto(const std::vector<Tensor>& inputs, int64_t batch,
+                         const std::vector<std::byte*>& outputs,
+                         std::byte* arena, std::vector<Bindings>& bindings,
+                         ComputePool& pool, const StopCheck& stopped) const {
+  std::vector<int64_t> output_bytes;  // of a row
+  for (const ValueType& type : together_->OutputTypes()) {
+    output_bytes.push_back(type.shape.num_elements() * DTypeBytes(type.dtype));
   }
   const auto bind = [&](int64_t row, const Plan& plan, Bindings& at) {
     for (size_t i = 0; i < inputs.size(); ++i) {
@@ -39,8 +53,7 @@ StatusOr<std::vector<Tensor>> RowPlans::Run(const std::vector<Tensor>& inputs,
       plan.BindInput(i, inputs[i].bytes() + row * each, at);
     }
     for (size_t i = 0; i < outputs.size(); ++i) {
-      plan.BindOutput(
-          i, outputs[i].bytes() + row * (outputs[i].num_bytes() / batch), at);
+      plan.BindOutput(i, outputs[i] + row * output_bytes[i], at);
     }
   };
   const int64_t each = batch / num_members_;
@@ -61,7 +74,7 @@ StatusOr<std::vector<Tensor>> RowPlans::Run(const std::vector<Tensor>& inputs,
     bind(row, *together_, bindings[0]);
     RETURN_IF_ERROR(together_->RunTogether(bindings[0], pool, stopped));
   }
-  return outputs;
+  return OkStatus();
 }
 
 }  // namespace millrace::models::graph

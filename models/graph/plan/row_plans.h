@@ -34,6 +34,11 @@ class RowPlans {
                                     std::vector<Bindings>& bindings,
                                     ComputePool& pool,
                                     const StopCheck& stopped) const;
+  // Writes the results to memory for all rows, one place for each output.
+  Status RunInto(const std::vector<Tensor>& inputs, int64_t batch,
+                 const std::vector<std::byte*>& outputs, std::byte* arena,
+                 std::vector<Bindings>& bindings, ComputePool& pool,
+                 const StopCheck& stopped) const;
   // As of Plan, of both plans.
   int64_t held_bytes(
       const std::function<bool(const Tensor*)>& is_shared) const {

@@ -97,6 +97,34 @@ TEST(BatchRows, ANetworkOfImagesGoesRowByRow) {
   EXPECT_EQ(ExpectSameBits(b).substr(0, 9), "Each row:");
 }
 
+// A tail with many weights reads them once.
+TEST(BatchRows, WhereWeightsOutweighValuesTheBatchGoesOnTogether) {
+  Batch b;
+  ValueId y = b.Image(b.Image(b.Image(b.x, 3, 8), 8, 8), 8, 8);
+  y = b.m.Node("Flatten", {b.m.Node("GlobalAveragePool", {y})});
+  y = b.m.Node("Relu", {b.m.Node("MatMul", {y, b.m.Weight({8, 2000})})});
+  b.Output(b.m.Node("MatMul", {y, b.m.Weight({2000, 20})}));
+  const std::string text = ExpectSameBits(b);
+  EXPECT_EQ(text.substr(0, 9), "Each row:");
+  EXPECT_LT(text.find("Conv"), text.find("The batch:"));
+  EXPECT_GT(text.find("Linear"), text.find("The batch:"));
+  EXPECT_NE(text.find("The batch:"), std::string::npos);
+}
+
+// A value that skips what lies before the tail is a second one: no cut there.
+TEST(BatchRows, ACutHasOneValue) {
+  Batch b;
+  const ValueId image = b.Image(b.Image(b.Image(b.x, 3, 8), 8, 8), 8, 8);
+  ValueId y = b.m.Node("Flatten", {b.m.Node("GlobalAveragePool", {image})});
+  y = b.m.Node("MatMul", {y, b.m.Weight({8, 4000})});
+  y = b.m.Node("MatMul", {y, b.m.Weight({4000, 8})});
+  y = b.m.Node("Reshape", {y, b.m.Ints({0, 8, 1, 1})});
+  b.Output(b.m.Node("Mul", {image, y}));
+  const std::string text = ExpectSameBits(b);
+  EXPECT_LT(text.find("Conv"), text.find("The batch:"));
+  EXPECT_GT(text.find("Linear"), text.find("The batch:"));
+}
+
 TEST(BatchRows, TokensAndAttentionGoRowByRow) {
   Batch b;
   ValueId y = b.Image(b.x, 3, 16);
