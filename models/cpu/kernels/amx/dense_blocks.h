@@ -178,21 +178,22 @@ class DenseBlocks {
   void RowByRow(const Rows& rows) {
     const bool streams = PanelBytes() > kPanelsInL1;
     const int64_t panels = panels_.end - panels_.begin;
+    Ahead no_panel;
+    Ahead no_rows;
     for (int64_t row = 0; row < rows.num_whole; row += kRows) {
-      Ahead ahead = RowsAfter(rows, row, panels * panels_.steps);
+      Ahead next_rows = RowsAfter(rows, row, panels * panels_.steps);
       for (int64_t panel = panels_.begin; panel < panels_.end; ++panel) {
         if (streams) {
           Block<true, Streams::kPanels>(rows.whole, row, kRows, rows, panel,
-                                        ahead);
+                                        no_panel, next_rows);
         } else {
           Block<true, Streams::kNothing>(rows.whole, row, kRows, rows, panel,
-                                         ahead);
+                                         no_panel, next_rows);
         }
       }
     }
-    Ahead none;
     for (int64_t panel = panels_.begin; panel < panels_.end; ++panel) {
-      RestBlock(rows, panel, none);
+      RestBlock(rows, panel, no_panel, no_rows);
     }
   }
 
@@ -202,44 +203,50 @@ class DenseBlocks {
       const int64_t blocks =
           rows.num_whole / kRows + static_cast<int64_t>(rows.num_rest > 0);
       Ahead next_panel = PanelAfter(panel, blocks);
+      Ahead next_rows;
       for (int64_t row = 0; row < rows.num_whole; row += kRows) {
         // Later panels find the rows in L2.
-        Ahead next_rows;
-        const bool first = rows.far && panel == panels_.begin;
-        if (first) next_rows = RowsAfter(rows, row, panels_.steps);
-        Ahead& ahead = first ? next_rows : next_panel;
+        if (panel == panels_.begin) {
+          next_rows = RowsAfter(rows, row, panels_.steps);
+        }
         if (once) {
           Block<true, Streams::kRows>(rows.whole, row, kRows, rows, panel,
-                                      ahead);
+                                      next_panel, next_rows);
         } else {
           Block<true, Streams::kNothing>(rows.whole, row, kRows, rows, panel,
-                                         ahead);
+                                         next_panel, next_rows);
         }
       }
-      RestBlock(rows, panel, next_panel);
+      RestBlock(rows, panel, next_panel, next_rows);
     }
   }
-  void RestBlock(const Rows& rows, int64_t panel, Ahead& ahead) {
+  void RestBlock(const Rows& rows, int64_t panel, Ahead& next_panel,
+                 Ahead& next_rows) {
     if (rows.num_rest > kTileRows) {
       Block<true, Streams::kNothing>(rows.rest, 0, rows.num_rest, rows, panel,
-                                     ahead);
+                                     next_panel, next_rows);
     } else if (rows.num_rest > 0) {
       Block<false, Streams::kNothing>(rows.rest, 0, rows.num_rest, rows, panel,
-                                      ahead);
+                                      next_panel, next_rows);
     }
   }
 
-  // What stands beside the products of a block, a share for each step.
+  // What stands beside the products of a block, a share for each step. Copies,
+  // since the compiler takes it that instructions on tiles write to memory: few
+  // instructions between loads let more loads be under way.
   struct Beside {
     Ending& before;
     const Ending& own;
-    Ahead& ahead;
+    Ahead next_panel;
+    Ahead next_rows;
     int share;
+    bool asks;
     int at = 0;
 
     void Step() {
-      ahead.Some();
-      own.AskFor(at, at + share);
+      next_panel.Some();
+      next_rows.Some();
+      if (asks) own.AskFor(at, at + share);
       at += share;
       before.Until(at);
     }
@@ -248,7 +255,8 @@ class DenseBlocks {
   // `num_rows` rows of `from`, beginning with its row `row`, by one panel.
   template <bool kTwo, Streams kStreams>
   void Block(const RunRows& from, int64_t row, int64_t num_rows,
-             const Rows& rows, int64_t panel, Ahead& ahead) {
+             const Rows& rows, int64_t panel, Ahead& next_panel,
+             Ahead& next_rows) {
     float* sums = sums_[turn_];
     turn_ ^= 1;
     const bool is_rest = &from == &rows.rest;
@@ -257,14 +265,16 @@ class DenseBlocks {
                rows.row_of == nullptr ? nullptr : rows.row_of + at,
                panel * Ending::kPanel);
     const int64_t share = (kRows + panels_.steps - 1) / panels_.steps;
-    Beside beside{ending_, own, ahead, static_cast<int>(share)};
+    Beside beside{
+        ending_,   own, next_panel, next_rows, static_cast<int>(share),
+        own.asks()};
     tiles_.template Zero<0>();
     tiles_.template Zero<1>();
     tiles_.template Zero<2>();
     tiles_.template Zero<3>();
     const uint8_t* b = panels_.w + panel * panels_.bytes;
     for (int64_t i = 0; i < from.num_runs; ++i) {
-      const StepRun& run = from.runs[i];
+      const StepRun run = from.runs[i];
       const uint8_t* a = run.at + row * run.ld;
       const uint8_t* below = a + kTileRows * run.ld;
       for (int64_t step = 0; step < run.steps; ++step) {
@@ -284,6 +294,8 @@ class DenseBlocks {
         b += kPanelStepBytes;
       }
     }
+    next_panel = beside.next_panel;
+    next_rows = beside.next_rows;
     ending_.Until(kRows);
     constexpr int64_t kLd = Ending::kPanel * 4;
     tiles_.template Store<0>(sums, kLd);

@@ -31,17 +31,19 @@ class TileConv {
       return DenseRows<Tiles>::Run(tiles, g, data);
     }
     const int64_t steps = Blocks::Steps(K(a));
-    Blocks blocks(tiles,
-                  {.w = reinterpret_cast<const uint8_t*>(a.w),
-                   .bytes = steps * Blocks::kPanelStepBytes,
-                   .begin = a.panel_begin,
-                   .end = a.panel_end,
-                   .steps = steps},
-                  {.y = a.y,
-                   .y_bf16 = a.y_bf16,
-                   .ld_y = a.ld_y,
-                   .n = a.n,
-                   .epilogue = &a.epilogue});
+    Blocks blocks(
+        tiles,
+        {.w = reinterpret_cast<const uint8_t*>(a.w),
+         .bytes = steps * Blocks::kPanelStepBytes,
+         .begin = a.panel_begin,
+         .end = a.panel_end,
+         .steps = steps},
+        {.y = a.y,
+         .y_bf16 = a.y_bf16,
+         .ld_y = a.ld_y,
+         .n = a.n,
+         .epilogue = &a.epilogue,
+         .far = AreFar(a.y_bf16, a.ld_y, a.pixel_end - a.pixel_begin)});
     if (ReadsPlanes(a)) {
       RunPlanes(blocks, a, data);
     } else {

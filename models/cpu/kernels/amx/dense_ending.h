@@ -22,7 +22,16 @@ struct Results {
   int64_t ld_y = 0;
   int64_t n = 0;
   const Epilogue* epilogue = nullptr;
+  // Whether they are more than stay in L2: then their lines are asked for,
+  // since stores that miss wait for each other.
+  bool far = false;
 };
+
+// Of so many rows.
+inline bool AreFar(const Bf16* y_bf16, int64_t ld_y, int64_t rows) {
+  constexpr int64_t kBytesInL2 = 1 << 20;
+  return rows * ld_y * (y_bf16 != nullptr ? 2 : 4) > kBytesInL2;
+}
 
 class Ending {
  public:
@@ -60,8 +69,8 @@ class Ending {
     done_ = to;
   }
 
-  // Asks for what the rows [from, to) will be added to, and for the lines that
-  // they will be written to: stores that miss wait for each other.
+  // Asks for what the rows [from, to) will be added to, and for the lines of
+  // far results.
   void AskFor(int from, int to) const {
     const Epilogue& e = *results_->epilogue;
     const Results& r = *results_;
@@ -76,6 +85,7 @@ class Ending {
       } else if (e.residual_bf16 != nullptr) {
         __builtin_prefetch(e.residual_bf16 + at);
       }
+      if (!r.far) continue;
       const int64_t to_write = row * r.ld_y + n0_;
       if (r.y_bf16 != nullptr) {
         AskToWrite(r.y_bf16 + to_write);
@@ -84,6 +94,10 @@ class Ending {
         AskToWrite(r.y + to_write + kPanel / 2);
       }
     }
+  }
+  bool asks() const {
+    const Epilogue& e = *results_->epilogue;
+    return results_->far || e.residual != nullptr || e.residual_bf16 != nullptr;
   }
 
  private:

@@ -160,12 +160,6 @@ class Int8TileFinish {
       BytesOf<kJoins, kLimits, kRows>(sums, row, output);
       sums += kRows * kWidth;
     }
-    if (rows >= kRows / 2) {
-      BytesOf<kJoins, kLimits, kRows / 2>(sums, row, output);
-      rows -= kRows / 2;
-      row += kRows / 2;
-      sums += kRows / 2 * kWidth;
-    }
     for (; rows > 0; --rows, ++row, sums += kWidth) {
       BytesOf<kJoins, kLimits, 1>(sums, row, output);
     }

@@ -245,11 +245,15 @@ class Int8TileGemm {
     const int8_t* w = block.w;
     const int64_t ld_x = block.rows->ld;
     const int64_t chunks = (pending_.end - pending_.at + kChunk - 1) / kChunk;
-    const int64_t asks = (own.end - own.at + job_.steps - 1) / job_.steps;
+    const int64_t steps = job_.steps;
+    const int64_t asks = job_.asks ? (own.end - own.at + steps - 1) / steps : 0;
     int64_t asked = own.at;
     int64_t due = 0;
+    // Copies: the compiler takes it that instructions on tiles write to memory.
+    Fetch fetch = block.fetch;
+    Fetch panel_fetch = block.panel_fetch;
     for (int64_t i = 0; i < block.rows->num_runs; ++i) {
-      const Run& run = block.rows->runs[i];
+      const Run run = block.rows->runs[i];
       const uint8_t* x = run.x + block.at;
       for (int64_t step = 0; step < run.steps; ++step) {
         Load<4, kWeights>(w, 128);
@@ -266,15 +270,17 @@ class Int8TileGemm {
         }
         x += kStep;
         w += kStepBytes;
-        block.fetch.Some();
-        block.panel_fetch.Some();
-        if (job_.asks) {
+        fetch.Some();
+        panel_fetch.Some();
+        if (asks > 0) {
           AskFor(own, asked, asks);
           asked += asks;
         }
-        for (due += chunks; due >= job_.steps; due -= job_.steps) FinishSome();
+        for (due += chunks; due >= steps; due -= steps) FinishSome();
       }
     }
+    block.fetch = fetch;
+    block.panel_fetch = panel_fetch;
     Flush();
   }
 
