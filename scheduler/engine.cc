@@ -71,7 +71,7 @@ class EngineImpl final : public Engine {
               draft_->info().limits.max_seqs >= info_.limits.max_seqs,
           "each sequence has its slot with the draft model, too");
     CHECK(store_ == nullptr ||
-              (options.enable_prefix_caching && info_.window == 0),
+              (options.enable_prefix_caching && info_.windows.front() == 0),
           "pages are kept where the prefix cache finds them again");
     if (registry) {
       const auto seconds = std::chrono::duration<double>(options.target_itl);

@@ -83,7 +83,7 @@ EngineLoop::EngineLoop(models::Runner& runner, models::Runner* draft,
                .prefix_caching = options.enable_prefix_caching,
                .separate_roles = runner.info().kv_depends_on_role &&
                                  !options.prefix_cache_share_generated,
-               .window = runner.info().window,
+               .window = runner.info().windows.front(),
                .store = store}),
       batch_(runner.info().limits),
       target_itl_seconds_(Seconds(options.target_itl)),

@@ -29,6 +29,7 @@
 #include <vector>
 
 #include "config/base/status.h"
+#include "models/llm/page_groups.h"
 #include "models/tensor/quant.h"
 
 namespace millrace::models {
@@ -211,6 +212,17 @@ struct BackendShape {
   // Values of a head that are rotated, the first ones; 0: all.
   int32_t rope_dims = 0;
   std::vector<RopeTable> ropes;  // of half as many frequencies
+  // Of each layer; empty: a page holds all layers.
+  std::vector<KvPlace> kv_places;
+  int32_t layers_per_page = 0;  // with kv_places
+
+  KvPlace kv_place(int32_t layer) const {
+    return kv_places.empty() ? KvPlace{.layer = layer}
+                             : kv_places[static_cast<size_t>(layer)];
+  }
+  int32_t kv_layers() const {
+    return kv_places.empty() ? layers : layers_per_page;
+  }
 };
 
 class Backend {

@@ -67,7 +67,9 @@ class Device {
                             const StepLimits& /*limits*/) const {
     return 0;
   }
-  // Bytes of one page of keys and values, all layers together.
+  // Its steps may have several page groups (page_groups.h).
+  virtual bool has_page_groups() const { return false; }
+  // Bytes of one page of keys and values, all its layers together.
   virtual int64_t KvPageBytes(const BackendShape& shape) const = 0;
   virtual std::unique_ptr<Backend> NewBackend(const BackendShape& shape,
                                               const StepLimits& limits) = 0;

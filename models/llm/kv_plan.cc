@@ -6,21 +6,32 @@
 #include <limits>
 #include <string>
 #include <system_error>
+#include <vector>
 
 #include "config/base/log.h"
 #include "config/base/size_text.h"
-#include "models/llm/step.h"
 
 namespace millrace::models {
 namespace {
 
 constexpr int64_t kPoolWithoutLimit = int64_t{1} << 30;
 
-int64_t PagesOf(int64_t tokens) {
-  return (tokens + kPageTokens - 1) / kPageTokens;
-}
-
 }  // namespace
+
+PageGroups PlanPageGroups(const config::LlmSettings& settings,
+                          const ModelConfig& model, bool several) {
+  std::vector<int32_t> windows;
+  for (const LayerSpec& spec : model.specs) windows.push_back(spec.window);
+  if (!several || !settings.speculative_model.empty() ||
+      !settings.kv_cache_dir.empty()) {
+    return OnePageGroup(windows);
+  }
+  int64_t context = model.context;
+  if (settings.max_model_len > 0) {
+    context = std::min(context, settings.max_model_len);
+  }
+  return GroupPages(windows, static_cast<int32_t>(context));
+}
 
 KvShare ShareOfMemoryLimit(int64_t memory_limit_bytes) {
   if (memory_limit_bytes <= 0) {
@@ -67,7 +78,8 @@ int64_t AdapterBytes(const config::LlmSettings& settings) {
 
 StatusOr<KvPlan> PlanKv(const config::LlmSettings& settings,
                         const ModelConfig& model, int64_t page_bytes,
-                        const KvShare& share) {
+                        const KvShare& share, std::span<const int32_t> windows,
+                        int32_t max_rows) {
   const bool asked = settings.max_model_len > 0;
   if (settings.max_model_len > model.context) {
     return InvalidArgument("max_model_len is " +
@@ -82,23 +94,27 @@ StatusOr<KvPlan> PlanKv(const config::LlmSettings& settings,
                               : std::max<int64_t>(share.bytes, 0);
   const std::string why = sized ? "--kv-cache-memory-bytes" : share.why;
   const int64_t affordable = bytes / page_bytes;
-  if (affordable < 1 || (asked && affordable < PagesOf(context))) {
+  const int64_t needed = MostPages(windows, max_rows, context);
+  const int64_t longest =
+      LongestSequence(windows, max_rows, affordable, context);
+  if (longest < 1 || (asked && longest < context)) {
     return ResourceExhausted(
                "the KV cache of " + SizeText(bytes) + " (" + why + ") holds " +
-               std::to_string(affordable * kPageTokens) +
-               " tokens, but one sequence may have " + std::to_string(context) +
+               std::to_string(longest) + " tokens, but one sequence may have " +
+               std::to_string(context) +
                "; lower --max-model-len or raise --kv-cache-memory-bytes to " +
-               SizeSetting(PagesOf(context) * page_bytes))
+               SizeSetting(needed * page_bytes))
         .At("kv_cache_memory_bytes");
   }
-  if (affordable < PagesOf(context)) {
-    context = affordable * kPageTokens;
+  if (longest < context) {
+    context = longest;
     LogWarning("context cut to what the KV cache holds",
                {{"max_model_len", context},
                 {"trained", model.context},
                 {"kv_cache_memory_bytes", bytes}});
   }
-  const int64_t useful = PagesOf(context) * settings.max_num_seqs;
+  const int64_t useful =
+      MostPages(windows, max_rows, context) * settings.max_num_seqs;
   const int64_t pages = std::min(
       {affordable, useful, int64_t{std::numeric_limits<int32_t>::max()}});
   return KvPlan{.max_context = static_cast<int32_t>(context),

@@ -4,9 +4,11 @@
 #include <filesystem>
 #include <iterator>
 #include <new>
+#include <span>
 #include <string>
 #include <system_error>
 #include <utility>
+#include <vector>
 
 #include "config/base/log.h"
 #include "config/base/size_text.h"
@@ -23,6 +25,7 @@
 #include "models/llm/model.h"
 #include "models/llm/model_template.h"
 #include "models/llm/packed.h"
+#include "models/llm/page_groups.h"
 #include "models/llm/sharding.h"
 #include "models/llm/source.h"
 #include "models/llm/weights.h"
@@ -99,16 +102,6 @@ BackendShape ShapeOf(const ModelConfig& config, const ModelTensors& tensors,
   return shape;
 }
 
-// 0 where a layer sees all keys.
-int32_t WidestWindow(const ModelConfig& config) {
-  int32_t widest = 0;
-  for (const LayerSpec& spec : config.specs) {
-    if (spec.window == 0) return 0;
-    widest = std::max(widest, spec.window);
-  }
-  return widest;
-}
-
 // What a model and its draft model share.
 struct DraftBytes {
   int64_t page_bytes = 0;
@@ -163,8 +156,9 @@ int64_t WeightBytesFor(const LlmOptions& options, const ModelSource& source,
 
 // A draft model has as many pages, and reaches no further.
 StatusOr<KvPlan> KvPlanFor(const LlmOptions& options, const LlmPlan& part,
-                           const BackendShape& shape, const ModelSource& source,
-                           const Shared& shared) {
+                           const BackendShape& shape,
+                           std::span<const int32_t> windows,
+                           const ModelSource& source, const Shared& shared) {
   const ModelConfig& config = part.config;
   if (shared.target == nullptr) {
     ASSIGN_OR_RETURN(
@@ -179,7 +173,7 @@ StatusOr<KvPlan> KvPlanFor(const LlmOptions& options, const LlmPlan& part,
             : ShareOfMemoryLimit(options.memory_limit_bytes);
     return PlanKv(options.settings, config,
                   shared.device.KvPageBytes(shape) + shared.draft.page_bytes,
-                  share);
+                  share, windows, limits.max_tokens);
   }
   const RunnerInfo& target = shared.target->runner->info();
   return KvPlan{
@@ -268,6 +262,15 @@ StatusOr<LlmModel> Load(const std::string& path, const LlmOptions& options,
                  .as_trained = source->as_trained(),
                  .packing = *packing});
   }
+  const PageGroups groups =
+      PlanPageGroups(settings, config,
+                     options.page_groups && device.has_page_groups() &&
+                         options.group == nullptr && shared.target == nullptr);
+  // A draft model, which has as many pages, gives none back.
+  const bool gives_back =
+      options.page_groups && settings.speculative_model.empty();
+  const std::vector<int32_t> held =
+      gives_back ? groups.windows : std::vector<int32_t>{0};
   const auto shape_for = [&](int32_t context) {
     BackendShape of_rank = ShapeOf(part.config, tensors, context);
     if (options.group != nullptr) {
@@ -275,11 +278,14 @@ StatusOr<LlmModel> Load(const std::string& path, const LlmOptions& options,
           LogitsOf(config.vocab, options.group->rank(), options.group->size());
     }
     of_rank.hidden_rows = options.hidden_rows;
+    of_rank.kv_places = groups.places;
+    of_rank.layers_per_page = groups.layers_per_page;
     return of_rank;
   };
   BackendShape shape = shape_for(config.context);
   const int64_t page_bytes = device.KvPageBytes(shape);
-  ASSIGN_OR_RETURN(KvPlan kv, KvPlanFor(options, part, shape, *source, shared));
+  ASSIGN_OR_RETURN(KvPlan kv,
+                   KvPlanFor(options, part, shape, held, *source, shared));
   if (shared.ranks != nullptr) {
     ASSIGN_OR_RETURN(GroupKey key, device.NewGroupKey());
     RETURN_IF_ERROR(shared.ranks->Agree(
@@ -293,7 +299,8 @@ StatusOr<LlmModel> Load(const std::string& path, const LlmOptions& options,
   runner.vocab_size = config.vocab;
   runner.max_context = kv.max_context;
   runner.num_pages = kv.num_pages;
-  runner.window = WidestWindow(config);
+  runner.windows = groups.windows;
+  runner.limits.page_groups = groups.count();
 
   std::unique_ptr<Backend> backend = device.NewBackend(shape, runner.limits);
   ASSIGN_OR_RETURN(const ModelWeights weights,
@@ -314,7 +321,7 @@ StatusOr<LlmModel> Load(const std::string& path, const LlmOptions& options,
   info.num_parameters = CountParameters(*source);
   info.file_bytes = source->file_bytes();
   info.weight_bytes = backend->weight_bytes();
-  info.kv_bytes_per_token = page_bytes / kPageTokens;
+  info.kv_bytes_per_token = page_bytes * groups.count() / kPageTokens;
   info.kv_bound_by = kv.bound_by;
   info.trained_context = config.context;
   info.isa = device.kernels();

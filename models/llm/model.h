@@ -36,6 +36,11 @@ struct LlmOptions {
   // The runner gives hidden rows, one for each token of a step if wanted, where
   // LogitsView shows logits otherwise; nothing is sampled.
   bool hidden_rows = false;
+  // The runner's steps are given a page table for each page group of the model
+  // (page_groups.h), and pages before windows are given back, so that there are
+  // only as many pages as that needs. Else there is one group, and pages for
+  // all tokens of the context.
+  bool page_groups = false;
   // The ranks that load and run the model together, as many as
   // settings.tensor_parallel_size says; null: it is one.
   std::shared_ptr<Group> group = nullptr;

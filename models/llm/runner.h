@@ -20,9 +20,10 @@ struct RunnerInfo {
   int32_t vocab_size = 0;
   int32_t max_context = 0;  // tokens of one sequence, prompt and completion
   int32_t num_pages = 0;    // of the KV pool
-  // Keys that a row sees at most in any layer, its own the last: pages that lie
-  // before them may be taken away (kNoPage). 0: some layer sees all.
-  int32_t window = 0;
+  // Of each page group: keys that a row sees at most in its layers, its own the
+  // last. Pages of the group that lie before them may be taken away (kNoPage).
+  // 0: some layer sees all, which is so of the first group of several.
+  std::vector<int32_t> windows = {0};
   // Rows of prompts are computed in another way than generated ones (see
   // StepBatch::prompt_rows), so the same token has other keys and values.
   bool kv_depends_on_role = false;

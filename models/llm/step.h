@@ -23,6 +23,10 @@
 //
 // Sequence state that outlives a step (penalty counts, seed, stop ids) lives in
 // the runner under a slot, a small stable id; see SlotInit.
+//
+// Layers are divided into page groups (page_groups.h), most often one. A page
+// holds keys and values of the layers of one group, and a sequence has a table
+// of pages for each group.
 #pragma once
 
 #include <cstdint>
@@ -40,8 +44,9 @@ struct DryBreakers;       // models/llm/dry.h
 struct PromptEmbeddings;  // models/llm/prompt_embeddings.h
 
 // A page of the KV cache: kPageTokens consecutive positions of one sequence,
-// all layers and heads of one layer group. The scheduler deals in these
-// numbers; the bytes are the backend's own business.
+// all layers and heads of one page group. The pages of all groups are of one
+// size and of one pool. The scheduler deals in these numbers; the bytes are the
+// backend's own business.
 enum class PageId : int32_t {};
 inline constexpr PageId kNoPage{-1};
 inline constexpr int32_t kPageTokens = 64;
@@ -55,6 +60,7 @@ struct StepLimits {
   int32_t max_seqs = 0;           // also the number of slots
   int32_t max_pages_per_seq = 0;  // context length / kPageTokens, rounded up
   int32_t max_samples = 0;        // rows that sample or are scored
+  int32_t page_groups = 1;        // page tables of each sequence
 };
 
 struct PageCopy {
@@ -75,8 +81,9 @@ class StepBatch {
         kv_len_(limits.max_seqs),
         slot_(limits.max_seqs),
         prompt_rows_(limits.max_seqs),
-        page_table_(int64_t{limits.max_seqs} * limits.max_pages_per_seq),
-        copies_(limits.max_seqs),
+        page_table_(int64_t{limits.max_seqs} * limits.page_groups *
+                    limits.max_pages_per_seq),
+        copies_(int64_t{limits.max_seqs} * limits.page_groups),
         sample_rows_(limits.max_samples),
         sample_seqs_(limits.max_samples),
         score_ids_(limits.max_samples) {}
@@ -99,12 +106,11 @@ class StepBatch {
   // compute the two in different ways, so a token keeps its role for as long as
   // its sequence lives.
   std::span<int32_t> prompt_rows() { return prompt_rows_; }
-  // Pages of one sequence in order of position; the tail is kNoPage, and so are
-  // pages that no row sees through its window.
-  std::span<PageId> pages(int32_t seq) {
+  // Pages of one sequence and group in order of position; the tail is kNoPage,
+  // and so are pages that no row sees through the group's window.
+  std::span<PageId> pages(int32_t seq, int32_t group = 0) {
     return std::span(page_table_)
-        .subspan(int64_t{seq} * limits_.max_pages_per_seq,
-                 limits_.max_pages_per_seq);
+        .subspan(TableBegin(seq, group), limits_.max_pages_per_seq);
   }
   // Done before any row runs: [num_copies].
   std::span<PageCopy> copies() { return copies_; }
@@ -121,10 +127,9 @@ class StepBatch {
   std::span<const int32_t> kv_len() const { return kv_len_; }
   std::span<const int32_t> slot() const { return slot_; }
   std::span<const int32_t> prompt_rows() const { return prompt_rows_; }
-  std::span<const PageId> pages(int32_t seq) const {
+  std::span<const PageId> pages(int32_t seq, int32_t group = 0) const {
     return std::span(page_table_)
-        .subspan(int64_t{seq} * limits_.max_pages_per_seq,
-                 limits_.max_pages_per_seq);
+        .subspan(TableBegin(seq, group), limits_.max_pages_per_seq);
   }
   std::span<const PageCopy> copies() const { return copies_; }
   std::span<const int32_t> sample_rows() const { return sample_rows_; }
@@ -132,6 +137,11 @@ class StepBatch {
   std::span<const int32_t> score_ids() const { return score_ids_; }
 
  private:
+  size_t TableBegin(int32_t seq, int32_t group) const {
+    return (static_cast<size_t>(seq) * limits_.page_groups + group) *
+           static_cast<size_t>(limits_.max_pages_per_seq);
+  }
+
   StepLimits limits_;
   std::vector<int32_t> tokens_, positions_, q_start_, kv_len_, slot_,
       prompt_rows_;

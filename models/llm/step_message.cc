@@ -34,6 +34,7 @@ Status Malformed() {
 }  // namespace
 
 void WriteStep(const StepBatch& batch, std::vector<int32_t>& out) {
+  CHECK(batch.limits().page_groups == 1, "ranks have one page table");
   const auto add = [&out](std::span<const int32_t> numbers, int32_t count) {
     out.insert(out.end(), numbers.begin(), numbers.begin() + count);
   };

@@ -124,12 +124,13 @@ StatusOr<std::unique_ptr<models::PageStore>> OpenPageStore(
   const models::RunnerInfo& info = model.runner->info();
   const auto* access =
       dynamic_cast<const models::PageAccess*>(model.runner.get());
-  if (access == nullptr || info.window > 0) {
-    return InvalidArgument(
-               "kv_cache_dir is '" + llm.kv_cache_dir + "', but the pages of " +
-               (info.window > 0 ? "a model whose layers all have a window"
+  if (access == nullptr || info.windows.front() > 0) {
+    return InvalidArgument("kv_cache_dir is '" + llm.kv_cache_dir +
+                           "', but the pages of " +
+                           (info.windows.front() > 0
+                                ? "a model whose layers all have a window"
                                 : "device '" + settings.common.device + "'") +
-               " are not kept; leave it out")
+                           " are not kept; leave it out")
         .At("kv_cache_dir");
   }
   RETURN_IF_ERROR(models::MakePageFolder(llm.kv_cache_dir));

@@ -332,23 +332,24 @@ void CpuAttention::AttendSplit(const Layer& layer, const Part& part,
   const int32_t split_pages = role.split_keys / kPageTokens;
   const void* k_pages[kMostPages];
   const void* v_pages[kMostPages];
-  const std::span<const PageId> pages = batch_->pages(tile.seq);
+  const int32_t group = layer.place.group;
+  const std::span<const PageId> pages = batch_->pages(tile.seq, group);
   for (int32_t i = 0; i * kPageTokens < args.num_keys; ++i) {
     const PageId page = pages[part.split * split_pages + i];
     const bool seen = page != kNoPage;  // else before the window
-    k_pages[i] = seen ? kv.k(page, layer.index, kv_head) : nullptr;
-    v_pages[i] = seen ? kv.v(page, layer.index, kv_head) : nullptr;
+    k_pages[i] = seen ? kv.k(page, layer.place.layer, kv_head) : nullptr;
+    v_pages[i] = seen ? kv.v(page, layer.place.layer, kv_head) : nullptr;
   }
   const void* next_k_pages[kMostPages] = {};
   if (next != nullptr) {
-    const std::span<const PageId> later = batch_->pages(next->tile->seq);
+    const std::span<const PageId> later = batch_->pages(next->tile->seq, group);
     const int32_t begin =
         next->split * next->tile->role->split_keys / kPageTokens;
     const auto end = static_cast<int32_t>(later.size());
     for (int32_t i = 0; i < split_pages && begin + i < end; ++i) {
       const PageId page = later[begin + i];
       if (page != kNoPage)
-        next_k_pages[i] = kv.k(page, layer.index, next->kv_head);
+        next_k_pages[i] = kv.k(page, layer.place.layer, next->kv_head);
     }
   }
   args.q = q + first_row * q_stride;
@@ -420,11 +421,11 @@ void CpuAttention::RunWhole(const Layer& layer, const Item& item,
   }
 }
 
-void CpuAttention::Run(const Variant& variant, int worker, int32_t layer,
+void CpuAttention::Run(const Variant& variant, int worker, const KvPlace& place,
                        const KvLayout& kv, const float* qkv, int64_t ld_qkv,
                        float* out, int64_t ld_out) {
   const Work& work = works_[variant.plan];
-  const Layer common{variant, work, layer, kv, qkv, ld_qkv, out, ld_out};
+  const Layer common{variant, work, place, kv, qkv, ld_qkv, out, ld_out};
   Scratch& scratch = scratch_[static_cast<size_t>(worker)];
   const size_t end = work.item_begin[static_cast<size_t>(worker) + 1];
   for (size_t i = work.item_begin[static_cast<size_t>(worker)]; i < end; ++i) {

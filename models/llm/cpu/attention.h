@@ -39,7 +39,7 @@ inline int64_t KvHeadBytes(KvFormat format, int32_t head_dim) {
 // so that a page is one range of memory, paid for when first used.
 struct KvLayout {
   KvFormat format = KvFormat::kF16;
-  int32_t layers = 0;
+  int32_t layers = 0;  // of a page
   int32_t kv_heads = 0;
   int32_t head_dim = 0;
   std::byte* base = nullptr;
@@ -85,7 +85,7 @@ class CpuAttention {
 
   // One worker's share. `qkv` are rows of [q heads | …], q rotated and scaled;
   // `out` are rows of [heads][head_dim].
-  void Run(const Variant& variant, int worker, int32_t layer,
+  void Run(const Variant& variant, int worker, const KvPlace& place,
            const KvLayout& kv, const float* qkv, int64_t ld_qkv, float* out,
            int64_t ld_out);
   // Finishes a row whose splits were worked on apart: writes all its heads and
@@ -143,7 +143,7 @@ class CpuAttention {
   struct Layer {
     const Variant& variant;
     const Work& work;
-    int32_t index;
+    KvPlace place;
     const KvLayout& kv;
     const float* qkv;
     int64_t ld_qkv;

@@ -29,8 +29,8 @@ CpuBackend::CpuBackend(const CpuBackendOptions& options)
       padded_ffn_(RoundUp(shape().ffn, 32)),
       rope_dims_(shape().rope_dims > 0 ? shape().rope_dims : shape().head_dim),
       attention_(shape(), kernels_, options.team->size()),
-      kv_{options.kv_format, shape().layers, shape().kv_heads, shape().head_dim,
-          nullptr},
+      kv_{options.kv_format, shape().kv_layers(), shape().kv_heads,
+          shape().head_dim, nullptr},
       ld_logits_(
           RoundUp(shape().hidden_rows ? shape().hidden : shape().vocab, 16)),
       ld_y_(std::max({RoundUp(shape().hidden, 16), 2 * padded_ffn_, qkv_dim_,
@@ -185,17 +185,20 @@ void CpuBackend::DoRopeWriteKv(int32_t layer, const RopeOptions& options) {
     // One norm of all heads.
     Command& command = Record(StepPhase::kQkv, &CpuBackend::RunRopeWholeRows);
     command.layer = layer;
+    command.place = shape().kv_place(layer);
     command.rope = options;
     return;
   }
   if (team * 3 > units) {
     Command& command = Record(StepPhase::kQkv, &CpuBackend::RunRopeWriteKv);
     command.layer = layer;
+    command.place = shape().kv_place(layer);
     command.rope = options;
     return;
   }
   commands_.back().ropes = true;
   commands_.back().layer = layer;
+  commands_.back().place = shape().kv_place(layer);
   commands_.back().rope = options;
   // A head of k and v is worth two of q to multiply and, in steps of many
   // sequences, about two more to store: its page is in no cache. So those are
@@ -215,6 +218,7 @@ void CpuBackend::DoRopeWriteKv(int32_t layer, const RopeOptions& options) {
 void CpuBackend::DoAttend(int32_t layer, const AttendOptions& options) {
   Command& command = Record(StepPhase::kAttention, &CpuBackend::RunAttend);
   command.layer = layer;
+  command.place = shape().kv_place(layer);
   command.attend = attention_.AddVariant(options);
 }
 

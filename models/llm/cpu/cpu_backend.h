@@ -125,9 +125,10 @@ class CpuBackend final : public Backend {
     Norm norm = {};
     StepPhase phase = StepPhase::kEmbed;
     int32_t layer = 0;
-    int32_t block = 0;  // the layer that its matrix belongs to
-    float scale = 1;    // of Embed, LinearResidual and Head
-    float softcap = 0;  // of Head
+    KvPlace place = {};  // the layer's, of RopeWriteKv and Attend
+    int32_t block = 0;   // the layer that its matrix belongs to
+    float scale = 1;     // of Embed, LinearResidual and Head
+    float softcap = 0;   // of Head
     const CpuLinear* positions = nullptr;       // of Embed
     RopeOptions rope = {};                      // of RopeWriteKv
     Norm post_norm = {};                        // of LinearResidual

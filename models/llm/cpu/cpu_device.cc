@@ -58,7 +58,7 @@ Status CpuDevice::Join(std::shared_ptr<Group> group) {
 
 int64_t CpuDevice::KvPageBytes(const BackendShape& shape) const {
   return KvLayout{.format = kv_format_,
-                  .layers = shape.layers,
+                  .layers = shape.kv_layers(),
                   .kv_heads = shape.kv_heads,
                   .head_dim = shape.head_dim}
       .page_bytes();

@@ -27,6 +27,7 @@ class CpuDevice final : public Device {
   std::string kernels() const override { return kernels_->name; }
   int32_t threads() const override;
   Status Join(std::shared_ptr<Group> group) override;
+  bool has_page_groups() const override { return true; }
   int64_t KvPageBytes(const BackendShape& shape) const override;
   std::unique_ptr<Backend> NewBackend(const BackendShape& shape,
                                       const StepLimits& limits) override;

@@ -202,7 +202,8 @@ void CpuBackend::BeginAccount() {
       if (run.prompt) account_.prompt_macs += row_macs * run.count();
     }
   }
-  const double key_bytes = static_cast<double>(kv_.page_bytes()) / kPageTokens;
+  const double key_bytes = static_cast<double>(kv_.page_bytes()) / kPageTokens /
+                           kv_.layers * shape().layers;
   for (int32_t seq = 0; seq < batch_->num_seqs; ++seq) {
     account_.kv_bytes += batch_->kv_len()[seq] * key_bytes;
   }

@@ -213,13 +213,13 @@ void CpuBackend::Multiply(Worker& worker, const CpuLinear& linear,
 
 void CpuBackend::RunEmbed(Worker& worker, const Command& command) {
   const StepBatch& batch = *batch_;
-  const int64_t slices = int64_t{batch.num_copies} * shape().layers;
+  const int32_t layers = kv_.layers;
+  const int64_t slices = int64_t{batch.num_copies} * layers;
   const auto [copy, copy_end] = worker.Share(slices);
-  const auto slice_bytes =
-      static_cast<size_t>(kv_.page_bytes() / shape().layers);
+  const auto slice_bytes = static_cast<size_t>(kv_.page_bytes() / layers);
   for (int64_t i = copy; i < copy_end; ++i) {
-    const PageCopy& pair = batch.copies()[i / shape().layers];
-    const auto layer = static_cast<int32_t>(i % shape().layers);
+    const PageCopy& pair = batch.copies()[i / layers];
+    const auto layer = static_cast<int32_t>(i % layers);
     std::memcpy(kv_.k(pair.dst, layer, 0), kv_.k(pair.src, layer, 0),
                 slice_bytes);
   }
@@ -340,7 +340,7 @@ void CpuBackend::RunNormLinear(Worker& worker, const Command& command) {
 }
 
 void CpuBackend::RunAttend(Worker& worker, const Command& command) {
-  attention_.Run(command.attend, worker.index(), command.layer, kv_,
+  attention_.Run(command.attend, worker.index(), command.place, kv_,
                  qkv_.data(), qkv_dim_, attn_.data(), q_dim_);
   worker.Barrier();
 }

@@ -46,13 +46,15 @@ void CpuBackend::RopeHeads(int32_t row, const Command& command, int32_t q0,
     float* q = qkv + int64_t{q0} * d;
     kernels_.scale(q, ScaleOfQ(options, position), int64_t{q1 - q0} * d, q);
   }
-  const int32_t layer = command.layer;
-  const PageId page = batch_->pages(seq_of_row_[row])[position / kPageTokens];
+  const KvPlace place = command.place;
+  const PageId page =
+      batch_->pages(seq_of_row_[row], place.group)[position / kPageTokens];
   for (int32_t head = kv0; head < kv1; ++head) {
     float* k = qkv + q_dim_ + int64_t{2} * head * d;
     rotate(k, options.k_norm);
     kernels_.write_kv(k, k + d, d, position % kPageTokens, kv_.format,
-                      kv_.k(page, layer, head), kv_.v(page, layer, head));
+                      kv_.k(page, place.layer, head),
+                      kv_.v(page, place.layer, head));
   }
 }
 

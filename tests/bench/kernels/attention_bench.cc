@@ -179,8 +179,8 @@ LayerSeconds RunOnce(ComputePool& pool, CpuAttention& attention,
   constexpr int64_t kWidth = int64_t{kHeads} * kDims;
   const int32_t rows = c.batch.num_tokens;
   const double items = Phase(pool, [&](Worker& worker) {
-    attention.Run(variant, worker.index(), layer, kv, qkv.data(), kWidth,
-                  out.data(), kWidth);
+    attention.Run(variant, worker.index(), {.layer = layer}, kv, qkv.data(),
+                  kWidth, out.data(), kWidth);
   });
   const double merge = Phase(pool, [&](Worker& worker) {
     const auto [begin, end] = worker.Share(rows);

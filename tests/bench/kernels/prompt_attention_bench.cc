@@ -146,7 +146,7 @@ class Bench {
     pool_.Run([&](Worker& worker) {
       worker.Barrier();
       const double start = CpuSeconds();
-      attention.Run(variant, worker.index(), 0, kv_, qkv_.data(), width(),
+      attention.Run(variant, worker.index(), {}, kv_, qkv_.data(), width(),
                     out.data(), width());
       each[worker.index()] = CpuSeconds() - start;
       worker.Barrier();

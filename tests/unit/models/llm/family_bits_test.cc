@@ -5,6 +5,7 @@
 
 #include <string>
 #include <tuple>
+#include <vector>
 
 #include "tests/unit/models/llm/step_driver.h"
 
@@ -72,6 +73,42 @@ TEST_P(FamilyBits, AreTheSameHoweverARequestIsRun) {
         << threads << " threads";
   }
 }
+
+// Models that mix windows keep pages of each group, with the bits of one group.
+class GroupedBits : public testing::TestWithParam<const char*> {
+ protected:
+  LlmModel Load(bool page_groups) {
+    LlmOptions options = TinyOptions(2);
+    options.page_groups = page_groups;
+    StatusOr<LlmModel> model =
+        LoadLlm(std::string("tests/data/") + GetParam(), options);
+    EXPECT_TRUE(model.ok()) << model.status().ToString();
+    return std::move(model).value();
+  }
+};
+
+TEST_P(GroupedBits, AreThoseOfOneGroup) {
+  auto requests = RandomRequests();
+  for (int32_t i = 0; i < 130; ++i) {  // past pages
+    requests[0].prompt.push_back(i % 300);
+  }
+  LlmModel one = Load(false);
+  LlmModel grouped = Load(true);
+  EXPECT_EQ(one.runner->info().windows, std::vector<int32_t>{0});
+  EXPECT_GT(grouped.runner->info().windows.size(), 1u);
+  const auto expected = Drive(*one.runner, requests, {.chunk = 512});
+  EXPECT_EQ(Drive(*grouped.runner, requests, {.chunk = 512}), expected);
+  EXPECT_EQ(Drive(*grouped.runner, requests,
+                  {.chunk = 37, .page_seed = 6, .preempt_every = 5}),
+            expected);
+}
+
+INSTANTIATE_TEST_SUITE_P(Folders, GroupedBits,
+                         testing::Values("hf_gemma2", "hf_gemma3", "hf_gpt_oss",
+                                         "hf_llama4", "hf_ministral"),
+                         [](const auto& test) {
+                           return std::string(test.param);
+                         });
 
 INSTANTIATE_TEST_SUITE_P(
     Folders, FamilyBits,

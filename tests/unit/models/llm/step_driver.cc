@@ -13,7 +13,7 @@ struct Running {
   DriverAnswer* answer;
   int32_t slot;
   int32_t computed = 0;  // tokens whose keys and values are in pages
-  std::vector<PageId> pages;
+  std::vector<std::vector<PageId>> tables;  // of each page group
 
   int32_t length() const {
     return static_cast<int32_t>(request->prompt.size() + answer->ids.size());
@@ -28,14 +28,30 @@ struct Running {
 };
 
 // Pages that lie before the window of the next row, for the next who wants one.
-void GiveBack(int32_t window, Running& seq, std::vector<PageId>& free_pages) {
-  if (window == 0) return;
-  const int32_t seen = seq.computed + 1 - window;
-  for (int32_t i = 0; (i + 1) * kPageTokens <= seen; ++i) {
-    PageId& page = seq.pages[static_cast<size_t>(i)];
-    if (page != kNoPage) free_pages.push_back(page);
-    page = kNoPage;
+void GiveBack(const std::vector<int32_t>& windows, Running& seq,
+              std::vector<PageId>& free_pages) {
+  for (size_t group = 0; group < windows.size(); ++group) {
+    if (windows[group] == 0) continue;
+    const int32_t seen = seq.computed + 1 - windows[group];
+    for (int32_t i = 0; (i + 1) * kPageTokens <= seen; ++i) {
+      PageId& page = seq.tables[group][static_cast<size_t>(i)];
+      if (page != kNoPage) free_pages.push_back(page);
+      page = kNoPage;
+    }
   }
+}
+
+bool Grow(std::vector<PageId>& pages, int32_t end,
+          std::vector<PageId>& free_pages) {
+  while (static_cast<int32_t>(pages.size()) * kPageTokens < end) {
+    if (free_pages.empty()) {
+      ADD_FAILURE() << "the test's KV pool is too small";
+      return false;
+    }
+    pages.push_back(free_pages.back());
+    free_pages.pop_back();
+  }
+  return true;
 }
 
 void Init(Runner& runner, const Running& seq) {
@@ -74,20 +90,22 @@ std::vector<DriverAnswer> Drive(Runner& runner,
   std::vector<DriverAnswer> answers(requests.size());
   std::vector<Running> running;
   for (size_t i = 0; i < requests.size(); ++i) {
-    running.push_back({.request = &requests[i],
-                       .answer = &answers[i],
-                       .slot = static_cast<int32_t>(requests.size() - 1 - i),
-                       .pages = {}});
+    running.push_back(
+        {.request = &requests[i],
+         .answer = &answers[i],
+         .slot = static_cast<int32_t>(requests.size() - 1 - i),
+         .tables = std::vector<std::vector<PageId>>(info.windows.size())});
     Init(runner, running.back());
   }
   StepBatch batch(info.limits);
   for (int32_t step = 1;; ++step) {
     if (options.preempt_every > 0 && step % options.preempt_every == 0) {
       Running& victim = running[static_cast<size_t>(step) % running.size()];
-      std::erase(victim.pages, kNoPage);
-      free_pages.insert(free_pages.end(), victim.pages.begin(),
-                        victim.pages.end());
-      victim.pages.clear();
+      for (std::vector<PageId>& pages : victim.tables) {
+        std::erase(pages, kNoPage);
+        free_pages.insert(free_pages.end(), pages.begin(), pages.end());
+        pages.clear();
+      }
       victim.computed = 0;
       Init(runner, victim);
     }
@@ -101,17 +119,12 @@ std::vector<DriverAnswer> Drive(Runner& runner,
       if (seq.done() || rows <= 0) continue;
       const int32_t index = batch.num_seqs++;
       const int32_t end = seq.computed + rows;
-      while (static_cast<int32_t>(seq.pages.size()) * kPageTokens < end) {
-        if (free_pages.empty()) {
-          ADD_FAILURE() << "the test's KV pool is too small";
-          return answers;
-        }
-        seq.pages.push_back(free_pages.back());
-        free_pages.pop_back();
+      for (size_t group = 0; group < seq.tables.size(); ++group) {
+        if (!Grow(seq.tables[group], end, free_pages)) return answers;
+        const auto pages = batch.pages(index, static_cast<int32_t>(group));
+        std::ranges::fill(pages, kNoPage);
+        std::ranges::copy(seq.tables[group], pages.begin());
       }
-      const auto pages = batch.pages(index);
-      std::fill(pages.begin(), pages.end(), kNoPage);
-      std::copy(seq.pages.begin(), seq.pages.end(), pages.begin());
       for (int32_t i = 0; i < rows; ++i) {
         batch.tokens()[batch.num_tokens + i] = seq.token(seq.computed + i);
         batch.positions()[batch.num_tokens + i] = seq.computed + i;
@@ -140,7 +153,7 @@ std::vector<DriverAnswer> Drive(Runner& runner,
       return answers;
     }
     for (Running& seq : running) {
-      GiveBack(info.window, seq, free_pages);
+      GiveBack(info.windows, seq, free_pages);
     }
     for (size_t i = 0; i < in_batch.size(); ++i) {
       DriverAnswer& answer = *in_batch[i]->answer;

@@ -108,7 +108,8 @@ class CpuAttentionTest : public testing::Test {
     attention.Plan(batch);
     std::vector<float> out(qkv.size(), std::nanf(""));
     for (int w = 0; w < workers; ++w) {
-      attention.Run(variant, w, 0, kv_, qkv.data(), kWidth, out.data(), kWidth);
+      attention.Run(variant, w, {}, kv_, qkv.data(), kWidth, out.data(),
+                    kWidth);
     }
     for (int32_t row = 0; row < batch.num_tokens; ++row) {
       attention.Merge(variant, row, out.data() + row * kWidth);
