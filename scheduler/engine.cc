@@ -5,9 +5,11 @@
 #include <algorithm>
 #include <thread>
 #include <utility>
+#include <vector>
 
 #include "config/base/log.h"
 #include "models/llm/lora.h"
+#include "models/llm/page_groups.h"
 #include "models/llm/runner_on_device.h"
 #include "scheduler/adapter_gauge.h"
 #include "scheduler/admission.h"
@@ -32,9 +34,10 @@ RunnerInfo Narrow(RunnerInfo info, const EngineOptions& options) {
                 info.limits.max_tokens, info.limits.max_samples});
   info.limits.max_tokens =
       std::min(info.limits.max_tokens, options.max_num_batched_tokens);
-  const int64_t pages = std::min(info.num_pages, info.limits.max_pages_per_seq);
-  info.max_context = static_cast<int32_t>(
-      std::min<int64_t>(info.max_context, pages * kPageTokens));
+  const int64_t tables = int64_t{info.limits.max_pages_per_seq} * kPageTokens;
+  info.max_context = static_cast<int32_t>(models::LongestSequence(
+      info.windows, info.limits.max_tokens, info.num_pages,
+      std::min<int64_t>(info.max_context, tables)));
   CHECK(info.limits.max_tokens > 0 && info.limits.max_seqs > 0 &&
             info.limits.max_samples > 0 && info.max_context > 1,
         "an engine has room for one sequence at least");
@@ -70,8 +73,8 @@ class EngineImpl final : public Engine {
     CHECK(draft_ == nullptr ||
               draft_->info().limits.max_seqs >= info_.limits.max_seqs,
           "each sequence has its slot with the draft model, too");
-    CHECK(store_ == nullptr ||
-              (options.enable_prefix_caching && info_.windows.front() == 0),
+    CHECK(store_ == nullptr || (options.enable_prefix_caching &&
+                                info_.windows == std::vector<int32_t>{0}),
           "pages are kept where the prefix cache finds them again");
     if (registry) {
       const auto seconds = std::chrono::duration<double>(options.target_itl);
@@ -81,7 +84,8 @@ class EngineImpl final : public Engine {
            {"max_num_batched_tokens", info_.limits.max_tokens},
            {"target_itl", seconds.count()},
            {"kv_cache_tokens",
-            static_cast<double>(info_.num_pages) * models::kPageTokens}});
+            static_cast<double>(info_.num_pages / info_.limits.page_groups) *
+                models::kPageTokens}});
       const auto adapters = std::make_shared<AdapterGauge>(
           registry, options.model, info_.limits.max_seqs);
       scrape_ = registry->OnScrape(

@@ -83,7 +83,8 @@ EngineLoop::EngineLoop(models::Runner& runner, models::Runner* draft,
                .prefix_caching = options.enable_prefix_caching,
                .separate_roles = runner.info().kv_depends_on_role &&
                                  !options.prefix_cache_share_generated,
-               .window = runner.info().windows.front(),
+               .windows = runner.info().windows,
+               .max_rows = limits.max_tokens,
                .store = store}),
       batch_(runner.info().limits),
       target_itl_seconds_(Seconds(options.target_itl)),
@@ -240,9 +241,8 @@ bool EngineLoop::RunStep() {
            {{"model", model_}, {"status", result.status().ToString()}});
   // What the step wrote is worthless, and so is what stands on it.
   for (std::unique_ptr<Job>& job : jobs_) {
-    if (job->sequence.running()) {
-      End(job, result.status(), FinishReason::kError);
-    }
+    if (!job->sequence.running()) continue;
+    End(job, result.status(), FinishReason::kError);
   }
   ledger_.Forget();
   return true;

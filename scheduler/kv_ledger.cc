@@ -7,6 +7,7 @@
 #include <utility>
 
 #include "config/base/status.h"
+#include "models/llm/page_groups.h"
 #include "models/llm/prompt_embeddings.h"
 
 namespace millrace::scheduler {
@@ -60,15 +61,27 @@ std::span<const int32_t> KvLedger::CacheIds(Sequence& sequence) const {
 
 KvLedger::KvLedger(const LedgerOptions& options)
     : options_(options),
-      pages_(options.num_pages, options.hash_mask, options.window > 0) {
-  CHECK(options.store == nullptr || options.window == 0,
+      pages_(options.num_pages, options.hash_mask, WindowOf(0) > 0) {
+  CHECK(options.store == nullptr || !has_windows(),
         "pages before a window are not kept");
+  CHECK(num_groups() == 1 || WindowOf(0) == 0,
+        "of several groups the first sees all");
+}
+
+int32_t KvLedger::Reach(int32_t group, int32_t num_computed,
+                        int32_t num_tokens) const {
+  const int64_t first = FirstSeen(group, num_computed);
+  const int64_t most =
+      models::MostPages(WindowOf(group), options_.max_rows, num_tokens);
+  return static_cast<int32_t>(
+      std::min<int64_t>(PagesFor(num_tokens), first + most));
 }
 
 std::vector<SequenceView> KvLedger::Views(std::span<Sequence* const> sequences,
                                           const PolicyLimits& limits,
                                           PageFetcher* fetcher) {
   starts_.assign(sequences.size(), Start());
+  if (num_groups() > 1) shared_.assign(sequences.size(), {});
   computing_.clear();
   std::vector<SequenceView> views;
   views.reserve(sequences.size());
@@ -77,9 +90,10 @@ std::vector<SequenceView> KvLedger::Views(std::span<Sequence* const> sequences,
   for (size_t k = 0; k < sequences.size(); ++k) {
     Sequence& sequence = *sequences[k];
     SequenceView& view = views.emplace_back(View(sequence));
+    view.num_tables = num_groups();
     if (!sequence.running()) continue;
     --slots_left;
-    view.shared = SharedPages(sequence);
+    view.shared = SharedPages(sequence, k);
     if (view.num_tokens - view.num_computed == 1) continue;
     computing_.push_back(static_cast<int32_t>(k));
   }
@@ -87,7 +101,11 @@ std::vector<SequenceView> KvLedger::Views(std::span<Sequence* const> sequences,
     Sequence& sequence = *sequences[k];
     if (sequence.running()) continue;
     // The policy stops where slots or tokens of the step end: no look-up then.
-    if (slots_left <= 0 || tokens_left <= 0) break;
+    if (slots_left <= 0 || tokens_left <= 0) {
+      if (!has_windows()) break;
+      SetPagesAtStart(views[k]);
+      continue;
+    }
     if (options_.prefix_caching) {
       HashPages(sequence);
     }
@@ -98,7 +116,8 @@ std::vector<SequenceView> KvLedger::Views(std::span<Sequence* const> sequences,
     view.waits_for = start.waits_for;
     view.num_computed = start.num_computed;
     view.num_pages = start.num_computed / kPageTokens;
-    view.num_revived = start.found.num_cached;
+    view.num_revived = start.num_cached;
+    SetPagesAtStart(view);
     if (start.waits_for >= 0) continue;
     view.fetching = fetcher != nullptr && !IsSpecial(sequence) &&
                     fetcher->Fetches(sequence, view.num_pages,
@@ -111,15 +130,76 @@ std::vector<SequenceView> KvLedger::Views(std::span<Sequence* const> sequences,
   return views;
 }
 
-// With a window, others may share pages in the middle: all are named then.
-std::span<const models::PageId> KvLedger::SharedPages(
-    const Sequence& sequence) const {
-  const auto held = std::span(sequence.pages)
-                        .subspan(static_cast<size_t>(sequence.num_given_back));
-  if (options_.window > 0) return held;
-  const auto shared = std::ranges::find_if(
+void KvLedger::SetPagesAtStart(SequenceView& view) const {
+  if (!has_windows()) return;
+  view.num_at_start = 0;
+  for (int32_t group = 0; group < num_groups(); ++group) {
+    *view.num_at_start +=
+        Reach(group, view.num_computed, view.num_tokens) - view.num_pages;
+  }
+}
+
+// With a window, others may share pages in the middle: where it is that of the
+// first group, all are named.
+std::span<const models::PageId> KvLedger::SharedPages(const Sequence& sequence,
+                                                      size_t index) {
+  const PageTable& first = sequence.tables.front();
+  const auto held =
+      std::span(first.pages).subspan(static_cast<size_t>(first.num_given_back));
+  if (WindowOf(0) > 0) return held;
+  const auto end = std::ranges::find_if(
       held, [&](models::PageId page) { return pages_.refs(page) == 1; });
-  return std::span(held.begin(), shared);
+  const auto shared = std::span(held.begin(), end);
+  if (num_groups() == 1) return shared;
+  std::vector<models::PageId>& all = shared_[index];
+  all.assign(shared.begin(), shared.end());
+  for (const PageTable& table : std::span(sequence.tables).subspan(1)) {
+    for (const models::PageId page :
+         std::span(table.pages)
+             .subspan(static_cast<size_t>(table.num_given_back))) {
+      if (pages_.refs(page) > 1) all.push_back(page);
+    }
+  }
+  return all;
+}
+
+int32_t KvLedger::Usable(std::span<const models::PageId> chain) const {
+  const auto num_pages = static_cast<int32_t>(chain.size());
+  if (num_groups() == 1) return num_pages;
+  int32_t usable = 0;
+  // Pages in a row that a group has, up to this one.
+  std::vector<int32_t> runs(static_cast<size_t>(num_groups()), 0);
+  for (int32_t end = 1; end <= num_pages; ++end) {
+    bool all = true;
+    for (int32_t group = 1; group < num_groups(); ++group) {
+      int32_t& run = runs[static_cast<size_t>(group)];
+      const models::PageId page =
+          pages_.Attached(chain[static_cast<size_t>(end - 1)], group);
+      run = page == models::kNoPage ? 0 : run + 1;
+      all = all && run >= end - FirstSeen(group, end * kPageTokens);
+    }
+    if (all) usable = end;
+  }
+  return usable;
+}
+
+void KvLedger::ShareChain(std::span<const models::PageId> chain,
+                          int32_t num_pages, Start& start) const {
+  start.num_computed = num_pages * kPageTokens;
+  start.tables.assign(static_cast<size_t>(num_groups()), {});
+  for (int32_t group = 0; group < num_groups(); ++group) {
+    std::vector<models::PageId>& pages =
+        start.tables[static_cast<size_t>(group)];
+    const int32_t first = FirstSeen(group, start.num_computed);
+    pages.assign(static_cast<size_t>(first), models::kNoPage);
+    for (int32_t i = first; i < num_pages; ++i) {
+      const models::PageId page = chain[static_cast<size_t>(i)];
+      pages.push_back(group == 0 ? page : pages_.Attached(page, group));
+      start.num_cached += pages_.refs(pages.back()) == 0;
+    }
+  }
+  const auto passed = static_cast<size_t>(FirstSeen(0, start.num_computed));
+  start.passed.assign(chain.begin(), chain.begin() + passed);
 }
 
 KvLedger::Start KvLedger::FindStart(std::span<Sequence* const> sequences,
@@ -133,21 +213,27 @@ KvLedger::Start KvLedger::FindStart(std::span<Sequence* const> sequences,
     for (const Sequence* other : sequences) {
       if (other == &sequence || other->fork_group != sequence.fork_group ||
           !other->running() || other->num_computed < common ||
-          other->num_given_back > FirstSeen(common) ||
           common <= start.num_computed) {
         continue;
       }
+      bool has_window = true;
+      for (int32_t group = 0; group < num_groups(); ++group) {
+        has_window = has_window &&
+                     other->tables[static_cast<size_t>(group)].num_given_back <=
+                         FirstSeen(group, common);
+      }
+      if (!has_window) continue;
       start.sibling = other;
       start.num_computed = common;
     }
   }
-  auto found = pages_.Find(CacheIds(sequence), Hashes(sequence),
-                           skippable / kPageTokens);
-  const auto num_found = static_cast<int32_t>(found.pages.size());
+  const std::vector<models::PageId> chain =
+      pages_.Find(CacheIds(sequence), Hashes(sequence), skippable / kPageTokens)
+          .pages;
+  const int32_t num_found = Usable(chain);
   if (num_found * kPageTokens >= start.num_computed) {
     start.sibling = nullptr;
-    start.found = std::move(found);
-    start.num_computed = num_found * kPageTokens;
+    ShareChain(chain, num_found, start);
   }
   if (start.sibling == nullptr) {
     start.waits_for = WhoComputes(sequences, i, num_found);
@@ -186,42 +272,73 @@ void KvLedger::Admit(const Plan& plan, std::span<Sequence* const> sequences,
   for (const int32_t i : plan.admitted) {
     Sequence& sequence = *sequences[i];
     const Start& start = starts_[i];
-    CHECK(sequence.pages.empty(), "a waiting sequence holds no pages");
+    CHECK(sequence.tables.front().pages.empty(),
+          "a waiting sequence holds no pages");
     sequence.num_computed = start.num_computed;
     if (sequence.num_found < 0) sequence.num_found = start.num_computed;
-    if (start.sibling != nullptr) continue;
-    pages_.Share(start.found.pages);
-    sequence.pages = start.found.pages;
-    sequence.num_registered = static_cast<int32_t>(sequence.pages.size());
+    sequence.tables.assign(static_cast<size_t>(num_groups()), {});
+    // Forked, or not looked up.
+    if (start.tables.empty()) continue;
+    pages_.Touch(start.passed);
+    for (int32_t group = 0; group < num_groups(); ++group) {
+      const auto g = static_cast<size_t>(group);
+      pages_.Share(start.tables[g]);
+      sequence.tables[g] = {start.tables[g],
+                            FirstSeen(group, start.num_computed)};
+    }
+    sequence.num_registered = start.num_computed / kPageTokens;
   }
   for (const int32_t i : plan.admitted) {
     Sequence& sequence = *sequences[i];
     const Start& start = starts_[i];
     if (start.sibling == nullptr) continue;
-    auto forked = pages_.Fork(start.sibling->pages, start.num_computed);
-    CHECK(forked.has_value(), "the plan gives away only available pages");
-    sequence.pages = std::move(forked->pages);
-    sequence.num_given_back = start.sibling->num_given_back;
+    for (size_t group = 0; group < sequence.tables.size(); ++group) {
+      const PageTable& other = start.sibling->tables[group];
+      auto forked = pages_.Fork(other.pages, start.num_computed);
+      CHECK(forked.has_value(), "the plan gives away only available pages");
+      sequence.tables[group] = {std::move(forked->pages), other.num_given_back};
+      if (forked->copy) builder.AddCopy(*forked->copy);
+    }
     sequence.num_registered = std::min(start.sibling->num_registered,
                                        start.num_computed / kPageTokens);
-    if (forked->copy) builder.AddCopy(*forked->copy);
+  }
+  for (const int32_t i : plan.admitted) {
+    Sequence& sequence = *sequences[i];
+    for (int32_t group = 0; group < num_groups(); ++group) {
+      if (WindowOf(group) == 0) continue;
+      Extend(sequence.tables[static_cast<size_t>(group)],
+             Reach(group, sequence.num_computed, sequence.num_tokens()));
+    }
   }
 }
 
-void KvLedger::Grow(Sequence& sequence, int32_t num_rows) {
-  const int32_t tokens =
-      std::max(sequence.num_tokens(), sequence.num_computed + num_rows);
-  const int32_t lacking =
-      PagesFor(tokens) - static_cast<int32_t>(sequence.pages.size());
-  CHECK(pages_.Allocate(std::max(lacking, 0), sequence.pages),
+void KvLedger::Extend(PageTable& table, int32_t size) {
+  CHECK(pages_.Allocate(std::max(size - table.size(), 0), table.pages),
         "the plan gives away only available pages");
+}
+
+void KvLedger::Grow(Sequence& sequence, int32_t num_rows) {
+  const int32_t end = sequence.num_computed + num_rows;
+  for (int32_t group = 0; group < num_groups(); ++group) {
+    const int32_t tokens =
+        WindowOf(group) == 0 ? std::max(sequence.num_tokens(), end) : end;
+    Extend(sequence.tables[static_cast<size_t>(group)], PagesFor(tokens));
+  }
 }
 
 void KvLedger::Advance(Sequence& sequence, int32_t num_computed) {
   sequence.num_computed = num_computed;
   if (options_.prefix_caching) RegisterPages(sequence);
-  while (sequence.num_given_back < FirstSeen(num_computed)) {
-    pages_.GiveBack(sequence.pages, sequence.num_given_back++);
+  const int32_t num_tokens = sequence.num_tokens();
+  for (int32_t group = 0; group < num_groups(); ++group) {
+    if (WindowOf(group) == 0) continue;
+    PageTable& table = sequence.tables[static_cast<size_t>(group)];
+    while (table.num_given_back < FirstSeen(group, num_computed)) {
+      pages_.GiveBack(table.pages, table.num_given_back++);
+    }
+    if (num_tokens - num_computed < 2) continue;
+    const int32_t reach = Reach(group, num_computed, num_tokens);
+    Extend(table, std::min(reach, table.size() + pages_.available()));
   }
 }
 
@@ -229,15 +346,20 @@ void KvLedger::RegisterPages(Sequence& sequence) {
   const int32_t num_computed = sequence.num_computed;
   HashPages(sequence);
   const std::span<const int32_t> ids = CacheIds(sequence);
+  PageTable& first = sequence.tables.front();
   while ((sequence.num_registered + 1) * kPageTokens <= num_computed) {
     const int32_t page = sequence.num_registered++;
     // Pages before it were given back and evicted.
-    if (page > 0 && !pages_.registered(sequence.pages[page - 1])) continue;
+    if (page > 0 && !pages_.registered(first.pages[page - 1])) continue;
     const bool is_new = pages_.Register(
-        sequence.pages, page, ids.subspan(page * kPageTokens, kPageTokens),
+        first.pages, page, ids.subspan(page * kPageTokens, kPageTokens),
         Hashes(sequence)[static_cast<size_t>(page)]);
+    for (int32_t group = 1; group < num_groups(); ++group) {
+      pages_.Attach(first.pages[page], group,
+                    sequence.tables[static_cast<size_t>(group)].pages, page);
+    }
     if (!is_new || options_.store == nullptr || IsSpecial(sequence)) continue;
-    const models::PageId id = sequence.pages[page];
+    const models::PageId id = first.pages[page];
     new_pages_.push_back(
         {id, pages_.serial(id), Keys(sequence, page + 1).back()});
   }
@@ -278,10 +400,23 @@ int32_t KvLedger::Restore(
 }
 
 void KvLedger::GiveBack(Sequence& sequence) {
-  pages_.Release(sequence.pages);
+  if (sequence.tables.size() == 1) {
+    pages_.Release(sequence.tables.front().pages);
+  } else {
+    // By position: what follows a page goes to the cache, and from it, sooner.
+    std::vector<models::PageId> pages;
+    const int32_t size = sequence.tables.front().size();
+    for (int32_t i = 0; i < size; ++i) {
+      for (const PageTable& table : sequence.tables) {
+        if (i < table.size()) pages.push_back(table.pages[i]);
+      }
+    }
+    pages_.Release(pages);
+    for (PageTable& table : sequence.tables) table.pages.clear();
+  }
+  for (PageTable& table : sequence.tables) table.num_given_back = 0;
   sequence.num_computed = 0;
   sequence.num_registered = 0;
-  sequence.num_given_back = 0;
 }
 
 }  // namespace millrace::scheduler

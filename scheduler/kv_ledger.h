@@ -27,11 +27,18 @@
 // part of the ids that the prefix cache compares, so that chains of different
 // adapters never meet.
 //
-// Where all layers of a model see a window of the last keys only, a sequence
-// gives back pages as soon as they lie before the window of its next row; their
-// places in its table are empty. It takes the pages for its whole prompt when
-// it starts; that is when it holds most pages. A sibling whose start lies
-// before the window computes the prompt anew.
+// Layers that see a window of the last keys only need no pages before it. In a
+// page group of such layers (models/llm/page_groups.h) a sequence gives back
+// pages as soon as they lie before the window of its next row; their places in
+// its table are empty. When it starts it takes pages for the window and a step,
+// or for its prompt where that is less, and while the prompt is computed as
+// many again as it gives back: no other can take them in between. Only where
+// the page given back is another's too, there may be none left, and it waits.
+// In the other groups it takes the pages for its whole prompt when it starts.
+// A sibling whose start lies before the window computes the prompt anew.
+//
+// A prefix is found where all groups have what the next row sees: the first
+// group all pages, one with a window the last of them.
 //
 // With a store (models/llm/page_store.h) computed pages go to the store,
 // and stored pages are put into the pool as if a sequence had left them there.
@@ -45,6 +52,7 @@
 #include <algorithm>
 #include <cstdint>
 #include <functional>
+#include <limits>
 #include <span>
 #include <utility>
 #include <vector>
@@ -62,10 +70,13 @@ struct LedgerOptions {
   int32_t num_pages = 0;
   bool prefix_caching = true;
   bool separate_roles = false;  // keys and values depend on a token's role
-  int32_t window = 0;  // keys that a row sees at most, its own included; 0: all
+  // Of each page group, see RunnerInfo.
+  std::vector<int32_t> windows = {0};
+  // Rows of a sequence's prompt in one step, at most.
+  int32_t max_rows = std::numeric_limits<int32_t>::max();
   uint64_t hash_mask = ~uint64_t{0};  // see PageManager
   // Where pages are kept beside the pool, whose keys are made here; null:
-  // nowhere. Not with a window.
+  // nowhere. Not with windows.
   const models::PageStore* store = nullptr;
 };
 
@@ -103,8 +114,8 @@ class KvLedger {
   void Admit(const Plan& plan, std::span<Sequence* const> sequences,
              StepBuilder& builder);
 
-  // Pages for all tokens the sequence knows, and for rows up to
-  // num_computed + num_rows. The plan has counted them.
+  // Pages for rows up to num_computed + num_rows, and where no window is for
+  // all tokens the sequence knows. The plan has counted them.
   void Grow(Sequence& sequence, int32_t num_rows);
 
   // The first `num_computed` tokens are in the pages for good; those that
@@ -157,19 +168,48 @@ class KvLedger {
     pages_.HashPages(CacheIds(sequence), sequence.marked_hashes);
   }
 
-  // The first page that a row at this position sees.
-  int32_t FirstSeen(int32_t position) const {
-    if (options_.window == 0) return 0;
-    return std::max(position + 1 - options_.window, 0) / models::kPageTokens;
+  int32_t num_groups() const {
+    return static_cast<int32_t>(options_.windows.size());
+  }
+  int32_t WindowOf(int32_t group) const {
+    return options_.windows[static_cast<size_t>(group)];
+  }
+  // The first page of a group that a row at this position sees.
+  int32_t FirstSeen(int32_t group, int32_t position) const {
+    const int32_t window = WindowOf(group);
+    if (window == 0) return 0;
+    return std::max(position + 1 - window, 0) / models::kPageTokens;
+  }
+  // Places in the group's table of a sequence with its first `num_computed`
+  // tokens computed, for what comes next.
+  int32_t Reach(int32_t group, int32_t num_computed, int32_t num_tokens) const;
+  bool has_windows() const {
+    return std::ranges::any_of(options_.windows,
+                               [](int32_t window) { return window > 0; });
   }
 
   struct Start {
     const Sequence* sibling = nullptr;  // forked from, or null
-    PageManager::Found found;           // else shared
+    // Else shared, of each group; places before its window are empty.
+    std::vector<std::vector<models::PageId>> tables = {};
+    std::vector<models::PageId> passed = {};  // of the first group, before it
+    int32_t num_cached = 0;  // of the shared ones, without an owner
     int32_t num_computed = 0;
     int32_t waits_for = -1;
   };
-  std::span<const models::PageId> SharedPages(const Sequence& sequence) const;
+  // Of a waiting sequence.
+  void SetPagesAtStart(SequenceView& view) const;
+  // Of the running sequence with this index.
+  std::span<const models::PageId> SharedPages(const Sequence& sequence,
+                                              size_t index);
+  // Pages of a chain behind which a sequence can start: all groups have what
+  // its first row sees.
+  int32_t Usable(std::span<const models::PageId> chain) const;
+  // ... and what it shares then, of the first `num_pages`.
+  void ShareChain(std::span<const models::PageId> chain, int32_t num_pages,
+                  Start& start) const;
+  // A table of so many places, for which pages are available.
+  void Extend(PageTable& table, int32_t size);
   // Those that became full can be found from now on.
   void RegisterPages(Sequence& sequence);
   Start FindStart(std::span<Sequence* const> sequences, int32_t i) const;
@@ -181,6 +221,7 @@ class KvLedger {
   PageManager pages_;
   std::vector<NewPage> new_pages_;
   std::vector<Start> starts_;  // by index of the last Views
+  std::vector<std::vector<models::PageId>> shared_;  // so too; several groups
   // Of the views made so far: those that compute, or are first to compute,
   // pages that others may want.
   std::vector<int32_t> computing_;

@@ -68,7 +68,9 @@ void PageManager::Release(std::vector<PageId>& pages) {
 }
 
 void PageManager::GiveBack(std::vector<PageId>& pages, int32_t idx) {
-  CHECK(heads_may_go_, "this manager's sequences keep their pages");
+  const Page& page = At(pages[idx]);
+  CHECK(heads_may_go_ || !page.registered || page.group > 0,
+        "sequences keep the pages of a chain");
   DropReference(pages[idx]);
   pages[idx] = kNoPage;
 }
@@ -122,7 +124,20 @@ PageManager::Found PageManager::Find(std::span<const int32_t> tokens,
 }
 
 void PageManager::Share(std::span<const PageId> found) {
-  for (const PageId page : found) AddReference(page);
+  for (const PageId page : found) {
+    if (page != kNoPage) AddReference(page);
+  }
+}
+
+void PageManager::Touch(std::span<const PageId> found) {
+  // Back to front, as they were left.
+  for (auto id = found.rbegin(); id != found.rend(); ++id) {
+    Page& page = At(*id);
+    if (page.refs > 0) continue;
+    cached_.erase(page.left);
+    page.left = moments_++;
+    cached_.emplace(page.left, *id);
+  }
 }
 
 bool PageManager::Register(std::vector<PageId>& pages, int32_t idx,
@@ -145,6 +160,7 @@ bool PageManager::Register(std::vector<PageId>& pages, int32_t idx,
         "a page is registered by the owner who filled it");
   page.registered = true;
   page.before = before;
+  page.group = 0;
   Follow(pages[idx]);
   page.hash = hash;
   page.serial = ++num_registered_;
@@ -153,10 +169,34 @@ bool PageManager::Register(std::vector<PageId>& pages, int32_t idx,
   return true;
 }
 
+void PageManager::Attach(PageId chained, int32_t group,
+                         std::vector<PageId>& pages, int32_t idx) {
+  Page& chain = At(chained);
+  CHECK(chain.registered && chain.group == 0 && group > 0,
+        "a page is attached to one of a chain");
+  PageId& attached = chain.attached[static_cast<size_t>(group - 1)];
+  if (attached != kNoPage) {
+    CHECK(attached != pages[idx], "a page is attached once");
+    AddReference(attached);
+    DropReference(pages[idx]);
+    pages[idx] = attached;
+    return;
+  }
+  Page& page = At(pages[idx]);
+  CHECK(page.refs == 1 && !page.registered,
+        "a page is attached by the owner who filled it");
+  page.registered = true;
+  page.before = chained;
+  page.group = group;
+  attached = pages[idx];
+}
+
 void PageManager::Forget() {
   registered_.clear();
   for (Page& page : pages_) {
     page.registered = false;
+    page.group = 0;
+    page.attached = NoAttachments();
     page.first_follower = page.sibling = page.sibling_before = kNoPage;
   }
   for (const auto& [left, page] : cached_) free_.push_back(page);
@@ -197,13 +237,17 @@ void PageManager::DropReference(PageId id) {
 }
 
 // An evicted page has no registered followers, unless pages before it were
-// given back (GiveBack): then they are taken out with it.
+// given back (GiveBack): then they are taken out with it, as is what is
+// attached.
 void PageManager::Unregister(PageId id) {
   std::vector<PageId> doomed = {id};
   for (size_t i = 0; i < doomed.size(); ++i) {
     for (PageId next = At(doomed[i]).first_follower; next != kNoPage;
          next = At(next).sibling) {
       doomed.push_back(next);
+    }
+    for (const PageId attached : At(doomed[i]).attached) {
+      if (attached != kNoPage) doomed.push_back(attached);
     }
   }
   for (auto page = doomed.rbegin(); page != doomed.rend(); ++page) {
@@ -216,6 +260,12 @@ void PageManager::Unregister(PageId id) {
 
 void PageManager::UnregisterOne(PageId id) {
   Page& page = At(id);
+  if (page.group > 0) {
+    At(page.before).attached[static_cast<size_t>(page.group - 1)] = kNoPage;
+    page.registered = false;
+    page.group = 0;
+    return;
+  }
   Unfollow(id);
   const auto [begin, end] = registered_.equal_range(page.hash);
   for (auto entry = begin; entry != end; ++entry) {
@@ -286,7 +336,32 @@ Status PageManager::Audit() const {
                       " references");
     }
   }
+  RETURN_IF_ERROR(AuditAttached());
   return AuditChains();
+}
+
+Status PageManager::AuditAttached() const {
+  for (size_t index = 0; index < pages_.size(); ++index) {
+    const Page& page = pages_[index];
+    const std::string name = NameOf(index);
+    const PageId id{static_cast<int32_t>(index)};
+    if (page.registered && page.group > 0 &&
+        (!At(page.before).registered || At(page.before).group > 0 ||
+         Attached(page.before, page.group) != id ||
+         At(page.before).refs < page.refs)) {
+      return Internal(name + " is attached to a page that does not have it");
+    }
+    for (size_t i = 0; i < page.attached.size(); ++i) {
+      const PageId attached = page.attached[i];
+      if (attached == kNoPage) continue;
+      if (!page.registered || !At(attached).registered ||
+          At(attached).before != id ||
+          At(attached).group != static_cast<int32_t>(i) + 1) {
+        return Internal(name + " has a page attached that does not know it");
+      }
+    }
+  }
+  return OkStatus();
 }
 
 Status PageManager::AuditChains() const {
@@ -307,7 +382,7 @@ Status PageManager::AuditChains() const {
   }
   for (size_t index = 0; index < pages_.size(); ++index) {
     const Page& page = pages_[index];
-    if (!page.registered) continue;
+    if (!page.registered || page.group > 0) continue;
     ++num_registered;
     if (page.before != kNoPage) --num_following;
     const std::string name = NameOf(index);

@@ -34,6 +34,19 @@
 // while it keeps the tail. Then a head may be evicted before its tail; what
 // follows an evicted page cannot be found any more, so that a registered page
 // stays reachable.
+//
+// Several page groups. The chains are of pages of the first group, which no
+// sequence gives back. A full page of another group is attached to the chain's
+// page of the same tokens; its owners own that one, too:
+//
+//   group 0   page 5 ◄── page 9 ◄── page 2
+//   group 1                page 7     page 3       those of page 5 has gone
+//
+//   manager.Attach(pages0[1], 1, pages1, 1);
+//   manager.Attached(page 9, 1);                   // page 7
+//
+// It is cached, evicted and found again as others are; what it is attached to
+// takes it along when it is evicted.
 // Source: PagedAttention, Kwon et al. 2023, section 4.4; vLLM's prefix caching.
 //
 // Engine thread only.
@@ -48,6 +61,7 @@
 #include <vector>
 
 #include "config/base/status.h"
+#include "models/llm/page_groups.h"
 #include "models/llm/step.h"
 
 namespace millrace::scheduler {
@@ -83,6 +97,7 @@ class PageManager {
   void Release(std::vector<models::PageId>& pages);
 
   // Drops the reference of pages[idx], in the place of which nothing is left.
+  // Of a chain only where heads may go.
   void GiveBack(std::vector<models::PageId>& pages, int32_t idx);
 
   struct Forked {
@@ -111,8 +126,10 @@ class PageManager {
   // Allocate, Fork or Forget.
   Found Find(std::span<const int32_t> tokens, std::span<const uint64_t> hashes,
              int32_t max_pages) const;
-  // One reference more to each page of a chain just found.
+  // One reference more to each page of a chain just found; places may be empty.
   void Share(std::span<const models::PageId> found);
+  // Those of a chain just found that are cached were used now.
+  void Touch(std::span<const models::PageId> found);
 
   // pages[idx] is full and computed, those before it are registered: from now
   // on it can be found under these 64 ids and their chain hash. If their
@@ -120,6 +137,17 @@ class PageManager {
   // caller's own goes back: false.
   bool Register(std::vector<models::PageId>& pages, int32_t idx,
                 std::span<const int32_t> ids, uint64_t hash);
+
+  // pages[idx], of this group, which is not the first, is full and computed,
+  // and holds the tokens that `chained`, a registered page, holds of the first:
+  // from now on it is found there. If one is attached already, that takes the
+  // place in `pages` and the caller's own goes back.
+  void Attach(models::PageId chained, int32_t group,
+              std::vector<models::PageId>& pages, int32_t idx);
+  // kNoPage: none is.
+  models::PageId Attached(models::PageId chained, int32_t group) const {
+    return At(chained).attached[static_cast<size_t>(group - 1)];
+  }
 
   bool registered(models::PageId page) const {
     return page != models::kNoPage && At(page).registered;
@@ -142,6 +170,13 @@ class PageManager {
       std::span<const std::vector<models::PageId>* const> owners) const;
 
  private:
+  // By group, from the second on.
+  using Attachments = std::array<models::PageId, models::kMostPageGroups - 1>;
+  static constexpr Attachments NoAttachments() {
+    Attachments none{};
+    none.fill(models::kNoPage);
+    return none;
+  }
   struct Page {
     int32_t refs = 0;
     bool registered = false;
@@ -152,6 +187,10 @@ class PageManager {
     models::PageId first_follower = models::kNoPage;
     models::PageId sibling = models::kNoPage;
     models::PageId sibling_before = models::kNoPage;
+    // 0: it is of a chain. Else it is attached to `before`, and has none of
+    // what follows.
+    int32_t group = 0;
+    Attachments attached = NoAttachments();
     uint64_t hash = 0;
     uint64_t serial = 0;
     std::array<int32_t, models::kPageTokens> ids;
@@ -172,6 +211,7 @@ class PageManager {
   void Follow(models::PageId page);
   void Unfollow(models::PageId page);
   Status AuditChains() const;
+  Status AuditAttached() const;
 
   const uint64_t hash_mask_;
   const bool heads_may_go_;

@@ -17,8 +17,29 @@ namespace {
 // its prompt be computed for nothing.
 constexpr int32_t kLookaheadTokens = 16;
 
-bool WantsPageSoon(const SequenceView& view, int32_t num_pages) {
-  return PagesFor(view.num_tokens + kLookaheadTokens) > num_pages;
+// Of each group, if any.
+int32_t PagesWantedSoon(const SequenceView& view, int32_t num_pages) {
+  const bool wants = PagesFor(view.num_tokens + kLookaheadTokens) > num_pages;
+  return wants ? view.num_tables : 0;
+}
+
+// That a running sequence lacks for its first `num_tokens` tokens. It may hold
+// more than it needs, from draft tokens that were rejected.
+int32_t LackingPages(const SequenceView& view, int32_t num_tokens) {
+  const int32_t needed = PagesFor(num_tokens);
+  int32_t lacking = std::max(needed - view.num_pages, 0);
+  for (const PageTable& table : view.more_tables) {
+    lacking += std::max(needed - table.size(), 0);
+  }
+  return lacking;
+}
+
+int32_t ShortestTable(const SequenceView& view) {
+  int32_t size = view.num_pages;
+  for (const PageTable& table : view.more_tables) {
+    size = std::min(size, table.size());
+  }
+  return size;
 }
 
 class Planner {
@@ -45,10 +66,16 @@ class Planner {
       tokens_left_ =
           std::max(std::min(tokens_left_, limits_.max_prompt_rows), 1);
     }
-    if (plan_.preempted.empty()) PlanOvertaking();
-    PlanPrompts();
     // After a preemption pages are short: newcomers would take what was freed.
-    if (plan_.preempted.empty()) PlanAdmissions();
+    const bool admits = plan_.preempted.empty() && !PromptsLackPages();
+    if (admits) PlanOvertaking();
+    PlanPrompts();
+    if (admits) PlanAdmissions();
+    const bool held = std::ranges::any_of(views_, &SequenceView::held);
+    while (plan_.rows.empty() && waits_for_page_ && num_running_ > 1 && !held) {
+      PreemptLast();
+      PlanPrompts();
+    }
     return std::move(plan_);
   }
 
@@ -62,10 +89,7 @@ class Planner {
     for (int32_t i = 0; i < size(); ++i) {
       if (samples_left_ == 0) return;
       if (!runs_[i] || views_[i].held || Lacking(views_[i]) != 1) continue;
-      // It may hold a page more than it needs, from draft tokens that were
-      // rejected.
-      const int32_t new_pages =
-          std::max(PagesFor(views_[i].num_tokens) - views_[i].num_pages, 0);
+      const int32_t new_pages = LackingPages(views_[i], views_[i].num_tokens);
       while (new_pages > pages_left_ && runs_[i]) PreemptLast();
       if (runs_[i]) AddRows(i, 1, new_pages);
     }
@@ -78,38 +102,65 @@ class Planner {
     int32_t kept_back = 0;
     bool prompts = false;
     for (int32_t i = 0; i < size(); ++i) {
-      kept_back += runs_[i] && WantsPageSoon(views_[i], views_[i].num_pages);
+      if (runs_[i])
+        kept_back += PagesWantedSoon(views_[i], views_[i].num_pages);
       prompts = prompts || !runs_[i] || Lacking(views_[i]) > 1;
     }
     const int32_t kept_rows = prompts ? 1 : 0;
     for (PlannedRows& rows : plan_.rows) {
       const SequenceView& view = views_[rows.sequence];
-      const int32_t held = view.num_pages + rows.new_pages;
-      const int32_t spare = std::max(pages_left_ - kept_back, 0);
+      const int32_t held =
+          std::max(ShortestTable(view), PagesFor(view.num_tokens));
+      const int32_t spare =
+          std::max(pages_left_ - kept_back, 0) / view.num_tables;
       const int32_t room =
           (held + spare) * models::kPageTokens - view.num_tokens;
       const int32_t num_draft =
           std::min({view.num_draft, tokens_left_ - kept_rows,
                     samples_left_ - kept_rows, room});
       if (num_draft <= 0) continue;
-      const int32_t new_pages = PagesFor(view.num_tokens + num_draft) - held;
+      const int32_t new_pages =
+          LackingPages(view, view.num_tokens + num_draft) - rows.new_pages;
       rows.num_draft = num_draft;
       rows.num_rows += num_draft;
-      rows.new_pages += std::max(new_pages, 0);
+      rows.new_pages += new_pages;
       tokens_left_ -= num_draft;
       samples_left_ -= num_draft;
-      pages_left_ -= std::max(new_pages, 0);
+      pages_left_ -= new_pages;
     }
   }
 
-  void PlanPrompts() {
-    for (int32_t i = 0; i < size() && tokens_left_ > 0; ++i) {
+  bool RunsPrompt(int32_t i) const {
+    const SequenceView& view = views_[i];
+    return view.running && runs_[i] && !view.held && Lacking(view) > 1;
+  }
+
+  bool PromptsLackPages() const {
+    for (int32_t i = 0; i < size(); ++i) {
       const SequenceView& view = views_[i];
-      if (!view.running || !runs_[i] || view.held || Lacking(view) == 1) {
-        continue;
+      if (RunsPrompt(i) && LackingPages(view, view.num_computed + 1) > 0) {
+        return true;
       }
-      const int32_t num_rows = Chunk(view);
-      if (num_rows > 0) AddRows(i, num_rows, 0);
+    }
+    return false;
+  }
+
+  void PlanPrompts() {
+    waits_for_page_ = false;
+    for (int32_t i = 0; i < size() && tokens_left_ > 0; ++i) {
+      if (!RunsPrompt(i)) continue;
+      const SequenceView& view = views_[i];
+      const int32_t chunk = Chunk(view);
+      int32_t end = view.num_computed + chunk;
+      while (end > view.num_computed && LackingPages(view, end) > pages_left_) {
+        end = (PagesFor(end) - 1) * models::kPageTokens;
+      }
+      const int32_t num_rows = end - view.num_computed;
+      if (num_rows > 0) {
+        AddRows(i, num_rows, LackingPages(view, end));
+      } else {
+        waits_for_page_ = waits_for_page_ || chunk > 0;
+      }
     }
   }
 
@@ -144,7 +195,8 @@ class Planner {
         RunningOf(view.tenant) >= MostOfTenant(limits_.max_seqs)) {
       return true;
     }
-    const int32_t new_pages = PagesFor(view.num_tokens) - view.num_pages;
+    const int32_t new_pages =
+        view.num_at_start.value_or(PagesFor(view.num_tokens) - view.num_pages);
     const int32_t taken = new_pages + view.num_revived;
     if (taken + KeptBack() > pages_left_) return false;
     const int32_t num_rows = Chunk(view);
@@ -162,12 +214,12 @@ class Planner {
     if (kept_back_ < 0) {
       kept_back_ = 0;
       for (const SequenceView& view : views_) {
-        kept_back_ += view.running && WantsPageSoon(view, view.num_pages);
+        if (view.running) kept_back_ += PagesWantedSoon(view, view.num_pages);
       }
     }
     for (; num_kept_for_ < plan_.admitted.size(); ++num_kept_for_) {
       const SequenceView& view = views_[plan_.admitted[num_kept_for_]];
-      kept_back_ += WantsPageSoon(view, PagesFor(view.num_tokens));
+      kept_back_ += PagesWantedSoon(view, PagesFor(view.num_tokens));
     }
     return kept_back_;
   }
@@ -190,6 +242,9 @@ class Planner {
     plan_.preempted.push_back(last);
     pages_left_ += views_[last].num_pages - views_[last].num_given_back -
                    static_cast<int32_t>(views_[last].shared.size());
+    for (const PageTable& table : views_[last].more_tables) {
+      pages_left_ += table.size();
+    }
     for (const models::PageId page : views_[last].shared) {
       if (--holders_[page] == 0) ++pages_left_;
     }
@@ -240,8 +295,9 @@ class Planner {
   // Of shared pages, among those that run; filled by the first preemption.
   std::unordered_map<models::PageId, int32_t> holders_;
   int32_t num_running_ = 0;
-  int32_t kept_back_ = -1;   // see KeptBack; -1: not counted yet
-  size_t num_kept_for_ = 0;  // of the admitted, those counted in it
+  bool waits_for_page_ = false;  // a prompt gets no rows for want of a page
+  int32_t kept_back_ = -1;       // see KeptBack; -1: not counted yet
+  size_t num_kept_for_ = 0;      // of the admitted, those counted in it
   int32_t pages_left_;
   int32_t tokens_left_;  // below 0 while decodes exceed the budget
   int32_t samples_left_;
@@ -256,8 +312,12 @@ SequenceView View(const Sequence& sequence) {
   view.tenant_alone = sequence.tenant_alone;
   view.num_tokens = sequence.num_tokens();
   view.num_computed = sequence.num_computed;
-  view.num_pages = static_cast<int32_t>(sequence.pages.size());
-  view.num_given_back = sequence.num_given_back;
+  view.num_pages = sequence.tables.front().size();
+  view.num_tables = static_cast<int32_t>(sequence.tables.size());
+  view.more_tables = std::span(sequence.tables).subspan(1);
+  for (const PageTable& table : sequence.tables) {
+    view.num_given_back += table.num_given_back;
+  }
   view.num_draft = static_cast<int32_t>(sequence.draft.size());
   if (sequence.score_prompt) {
     view.score_begin = sequence.num_scored;

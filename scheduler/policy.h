@@ -24,7 +24,11 @@
 // at least, of two or more), also while no other tenant asks for any. What
 // hold_back.h adds is seen here as `held`.
 //
-// When a decode needs a page and none is available, the last running sequence
+// A prompt of a model with windows may lack its next page (kv_ledger.h). Then
+// it takes what there is, or waits, and nobody starts before it goes on.
+//
+// When a decode needs a page and none is available, or all that run are prompts
+// that wait for one, the last running sequence
 // (lowest priority, then youngest) is preempted: it loses its pages and waits
 // to be computed again. The first running sequence is never preempted, so with
 // a pool that holds one full sequence all work ends. Pages of the prefix cache
@@ -33,6 +37,7 @@
 
 #include <cstdint>
 #include <limits>
+#include <optional>
 #include <span>
 #include <vector>
 
@@ -50,10 +55,17 @@ struct SequenceView {
   int32_t num_tokens = 0;    // known: prompt and completion so far
   // Of a waiting sequence: what it finds computed by others when it starts.
   int32_t num_computed = 0;  // < num_tokens
-  // Held; of a waiting sequence: those it would share with others.
+  // Held, of the first page group; of a waiting sequence: those it would share
+  // with others.
   int32_t num_pages = 0;
-  // Of num_pages, places of pages that were given back.
+  int32_t num_tables = 1;  // page groups of the model
+  // Of a running sequence: those of the other groups.
+  std::span<const PageTable> more_tables = {};
+  // Of all these, places of pages that were given back.
   int32_t num_given_back = 0;
+  // Of a waiting sequence: pages that it takes when it starts, beyond those it
+  // shares; absent: all that its tokens need.
+  std::optional<int32_t> num_at_start = {};
   // Of a running sequence: those of its pages that others may hold too. A
   // preemption gives such a page back when it takes the last holder.
   std::span<const models::PageId> shared = {};

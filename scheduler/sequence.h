@@ -23,6 +23,15 @@
 
 namespace millrace::scheduler {
 
+// The pages of one page group (models/llm/page_groups.h), in order of position.
+struct PageTable {
+  std::vector<models::PageId> pages;
+  // Places from the first that lie before the window: kNoPage.
+  int32_t num_given_back = 0;
+
+  int32_t size() const { return static_cast<int32_t>(pages.size()); }
+};
+
 struct Sequence {
   std::vector<int32_t> tokens;
   int32_t num_prompt = 0;
@@ -38,10 +47,8 @@ struct Sequence {
   // Prompt log-probabilities are known for the rows before this one; a
   // preemption does not ask for them twice.
   int32_t num_scored = 0;
-  std::vector<models::PageId> pages;
-  // Pages from the first that lie before the window; kNoPage in `pages`.
-  int32_t num_given_back = 0;
-  int32_t num_registered = 0;  // of those, from the first; see PageManager
+  std::vector<PageTable> tables = std::vector<PageTable>(1);  // of each group
+  int32_t num_registered = 0;         // pages, from the first; see PageManager
   std::vector<uint64_t> page_hashes;  // of full pages, as far as asked for
   // Of the adapter that changes its keys and values; 0: none.
   uint32_t adapter = 0;

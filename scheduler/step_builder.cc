@@ -27,10 +27,9 @@ int32_t StepBuilder::Add(const Sequence& sequence, int32_t num_rows) {
   CHECK(seq < batch_.limits().max_seqs &&
             batch_.num_tokens + num_rows <= batch_.limits().max_tokens,
         "the plan is larger than a step");
-  CHECK(PagesFor(end) <= static_cast<int32_t>(sequence.pages.size()) &&
-            static_cast<int32_t>(sequence.pages.size()) <=
-                batch_.limits().max_pages_per_seq,
-        "each row needs a page to write to");
+  CHECK(static_cast<int32_t>(sequence.tables.size()) ==
+            batch_.limits().page_groups,
+        "each page group has its table");
 
   for (int32_t position = begin; position < end; ++position) {
     const int32_t row = batch_.num_tokens++;
@@ -48,18 +47,23 @@ int32_t StepBuilder::Add(const Sequence& sequence, int32_t num_rows) {
   batch_.slot()[seq] = sequence.slot;
   batch_.prompt_rows()[seq] =
       std::clamp(sequence.num_prompt - begin, 0, num_rows);
-  const auto table = batch_.pages(seq);
-  const auto tail =
-      std::copy(sequence.pages.begin(), sequence.pages.end(), table.begin());
-  std::fill(tail, table.end(), kNoPage);
+  for (size_t group = 0; group < sequence.tables.size(); ++group) {
+    const std::vector<models::PageId>& pages = sequence.tables[group].pages;
+    const auto table = batch_.pages(seq, static_cast<int32_t>(group));
+    CHECK(static_cast<size_t>(PagesFor(end)) <= pages.size() &&
+              pages.size() <= table.size(),
+          "each row needs a page to write to");
+    const auto tail = std::ranges::copy(pages, table.begin()).out;
+    std::fill(tail, table.end(), kNoPage);
+  }
   batch_.q_start()[seq + 1] = batch_.num_tokens;
   ++batch_.num_seqs;
   return seq;
 }
 
 void StepBuilder::AddCopy(const models::PageCopy& copy) {
-  CHECK(batch_.num_copies < batch_.limits().max_seqs,
-        "each sequence begins with one copy at most");
+  CHECK(batch_.num_copies < static_cast<int32_t>(batch_.copies().size()),
+        "each sequence begins with one copy of each group at most");
   batch_.copies()[batch_.num_copies++] = copy;
 }
 

@@ -23,8 +23,10 @@
 #include "models/llm/draft_model.h"
 #include "models/llm/families.h"
 #include "models/llm/gguf_source.h"
+#include "models/llm/kv_plan.h"
 #include "models/llm/llm_plan.h"
 #include "models/llm/lora_inspect.h"
+#include "models/llm/page_groups.h"
 #include "models/llm/step.h"
 #include "models/text/chat_template.h"
 #include "models/text/tokenizer.h"
@@ -243,9 +245,13 @@ void PrintMemory(const models::ModelConfig& config, int64_t weight_bytes,
                  int64_t context) {
   const int64_t token_bytes = models::KvBytesPerToken(config, "f16");
   const int64_t int8_bytes = models::KvBytesPerToken(config, "int8");
-  const int64_t pages =
-      (context + models::kPageTokens - 1) / models::kPageTokens;
-  const int64_t kv_bytes = pages * models::kPageTokens * token_bytes;
+  config::LlmSettings settings;
+  settings.max_model_len = context;
+  const models::PageGroups groups =
+      models::PlanPageGroups(settings, config, true);
+  const int64_t kv_bytes = models::MostPages(groups.windows, 1, context) *
+                           models::kPageTokens * token_bytes / config.layers *
+                           groups.layers_per_page;
   std::printf("\nmemory at a context of %lld tokens\n",
               static_cast<long long>(context));
   std::printf("  weights, about        %10.1f MiB\n", MiB(weight_bytes));

@@ -19,6 +19,7 @@
 #include "models/llm/model.h"
 #include "models/llm/page_access.h"
 #include "models/llm/page_files.h"
+#include "models/llm/page_groups.h"
 #include "scheduler/engine.h"
 #include "server/lifecycle/language_model.h"
 #include "server/lifecycle/load_images.h"
@@ -60,12 +61,17 @@ void LogDraftModel(const std::string& id, const std::string& path,
 // how large, why, and what changes it. Pages are touched as they are used.
 void LogKvCache(const std::string& id, const models::LlmInfo& info,
                 const models::RunnerInfo& runner, bool prefix_caching) {
-  const int64_t tokens = int64_t{runner.num_pages} * models::kPageTokens;
+  const int64_t tokens = int64_t{runner.num_pages} * models::kPageTokens /
+                         runner.limits.page_groups;
   LogInfo("KV cache sized",
           {{"model", id},
            {"at_most", SizeText(tokens * info.kv_bytes_per_token)},
            {"tokens", tokens},
-           {"sequences_of_full_length", tokens / runner.max_context},
+           {"page_groups", runner.limits.page_groups},
+           {"sequences_of_full_length",
+            runner.num_pages / models::MostPages(runner.windows,
+                                                 runner.limits.max_tokens,
+                                                 runner.max_context)},
            {"bound_by", info.kv_bound_by},
            {"filled_by", prefix_caching
                              ? "requests and the prefix cache, which keeps "
@@ -124,13 +130,13 @@ StatusOr<std::unique_ptr<models::PageStore>> OpenPageStore(
   const models::RunnerInfo& info = model.runner->info();
   const auto* access =
       dynamic_cast<const models::PageAccess*>(model.runner.get());
-  if (access == nullptr || info.windows.front() > 0) {
-    return InvalidArgument("kv_cache_dir is '" + llm.kv_cache_dir +
-                           "', but the pages of " +
-                           (info.windows.front() > 0
-                                ? "a model whose layers all have a window"
-                                : "device '" + settings.common.device + "'") +
-                           " are not kept; leave it out")
+  const bool has_window = info.windows.front() > 0;
+  if (access == nullptr || has_window) {
+    return InvalidArgument(
+               "kv_cache_dir is '" + llm.kv_cache_dir + "', but the pages of " +
+               (has_window ? "a model whose layers all have a window"
+                           : "device '" + settings.common.device + "'") +
+               " are not kept; leave it out")
         .At("kv_cache_dir");
   }
   RETURN_IF_ERROR(models::MakePageFolder(llm.kv_cache_dir));
@@ -186,6 +192,7 @@ StatusOr<std::shared_ptr<Servable>> LoadLanguageModel(
                       .cpus = team,
                       .memory_limit_bytes = memory_limit_bytes,
                       .progress = std::move(progress),
+                      .page_groups = true,
                       .group = common.group,
                       .on_group_broken = common.on_group_broken});
   RETURN_IF_ERROR(loaded.status());

@@ -32,28 +32,33 @@ class KvCells {
     for (int32_t seq = 0; seq < batch.num_seqs; ++seq) {
       for (int32_t row = batch.q_start()[seq]; row < batch.q_start()[seq + 1];
            ++row) {
-        const int64_t cell = Cell(batch, seq, batch.positions()[row]);
-        ASSERT_TRUE(written.insert(cell).second) << "written by two rows";
-        cells_[cell] = {batch.tokens()[row],
-                        row - batch.q_start()[seq] >= batch.prompt_rows()[seq]};
+        for (int32_t group = 0; group < batch.limits().page_groups; ++group) {
+          const int64_t cell = Cell(batch, seq, group, batch.positions()[row]);
+          ASSERT_TRUE(written.insert(cell).second) << "written by two rows";
+          cells_[cell] = {
+              batch.tokens()[row],
+              row - batch.q_start()[seq] >= batch.prompt_rows()[seq], group};
+        }
       }
     }
   }
 
-  // The tokens a sequence's last row sees from position `first` on, itself
-  // included.
+  // The tokens a sequence's last row sees in a page group from position `first`
+  // on, itself included.
   std::vector<int32_t> Read(const models::StepBatch& batch, int32_t seq,
-                            int32_t first = 0) const {
+                            int32_t group = 0, int32_t first = 0) const {
     std::vector<int32_t> tokens(batch.kv_len()[seq]);
     for (int32_t position = first; position < batch.kv_len()[seq]; ++position) {
-      tokens[position] = cells_[Cell(batch, seq, position)].token;
+      const Content& content = cells_[Cell(batch, seq, group, position)];
+      EXPECT_EQ(content.group, group) << "written by another page group";
+      tokens[position] = content.token;
     }
     return tokens;
   }
   // Whether it was written as a generated one.
-  bool IsGenerated(const models::StepBatch& batch, int32_t seq,
+  bool IsGenerated(const models::StepBatch& batch, int32_t seq, int32_t group,
                    int32_t position) const {
-    return cells_[Cell(batch, seq, position)].generated;
+    return cells_[Cell(batch, seq, group, position)].generated;
   }
 
   // A page as bytes, for a store outside.
@@ -72,6 +77,7 @@ class KvCells {
   struct Content {
     int32_t token = -1;
     bool generated = false;
+    int32_t group = 0;
   };
 
   static int64_t Cell(models::PageId page, int32_t position) {
@@ -79,9 +85,9 @@ class KvCells {
            position % models::kPageTokens;
   }
   static int64_t Cell(const models::StepBatch& batch, int32_t seq,
-                      int32_t position) {
+                      int32_t group, int32_t position) {
     const models::PageId page =
-        batch.pages(seq)[position / models::kPageTokens];
+        batch.pages(seq, group)[position / models::kPageTokens];
     EXPECT_NE(page, models::kNoPage) << "no page for position " << position;
     return page == models::kNoPage ? 0 : Cell(page, position);
   }

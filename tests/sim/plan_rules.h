@@ -52,7 +52,7 @@ inline void CheckDrafts(const std::vector<SequenceView>& views,
     ASSERT_LE(rows.num_draft, decode ? view.num_draft : 0);
     ASSERT_TRUE(!decode || rows.num_rows == 1 + rows.num_draft);
     // A draft token takes no page from anybody.
-    if (!plan.preempted.empty()) {
+    if (decode && !plan.preempted.empty()) {
       ASSERT_LE(PagesFor(view.num_tokens + rows.num_draft),
                 view.num_pages + rows.new_pages);
     }
@@ -148,6 +148,14 @@ inline void CheckOrder(const std::vector<SequenceView>& views, const Plan& plan,
   }
 }
 
+inline bool LacksNextPage(const SequenceView& view) {
+  const int32_t needed = PagesFor(view.num_computed + 1);
+  return needed > view.num_pages ||
+         std::ranges::any_of(view.more_tables, [&](const PageTable& table) {
+           return needed > table.size();
+         });
+}
+
 // Only decodes exceed the token budget, prompts beside them by one row in all.
 inline void CheckBudget(const std::vector<SequenceView>& views,
                         const Plan& plan, const PolicyLimits& limits) {
@@ -164,11 +172,12 @@ inline void CheckBudget(const std::vector<SequenceView>& views,
   }
   ASSERT_LE(drafts, std::max(limits.max_tokens - decodes, 0));
   ASSERT_LE(prompt_rows, std::max(limits.max_tokens - decodes - drafts, 1));
-  // The first running prompt goes on in every step that has a sample for it.
+  // The first running prompt that has its next page goes on in every step that
+  // has a sample for it.
   for (size_t i = 0; i < views.size(); ++i) {
     const SequenceView& view = views[i];
     if (!view.running || view.num_tokens - view.num_computed == 1) continue;
-    if (view.held) continue;
+    if (view.held || LacksNextPage(view)) continue;
     if (std::ranges::count(plan.preempted, static_cast<int32_t>(i)) > 0) {
       continue;
     }

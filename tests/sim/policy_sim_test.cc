@@ -12,7 +12,7 @@
 #include <string>
 #include <vector>
 
-#include "models/llm/page_access.h"
+#include "models/llm/page_groups.h"
 #include "scheduler/hold_back.h"
 #include "scheduler/kv_ledger.h"
 #include "scheduler/kv_offload.h"
@@ -24,49 +24,11 @@
 #include "tests/sim/kv_cells.h"
 #include "tests/sim/plan_rules.h"
 #include "tests/sim/sim_draft.h"
+#include "tests/sim/sim_events.h"
 #include "tests/unit/scheduler/fake_store.h"
 
 namespace millrace::scheduler {
 namespace {
-
-// What the worlds did together, to be sure that they did it.
-struct Events {
-  int64_t preemptions = 0;
-  int64_t forks = 0;
-  int64_t given_back = 0;  // pages before a window, again each step
-  int64_t found_tokens = 0;
-  int64_t evicting_steps = 0;  // with nothing free and something cached
-  int64_t waits = 0;
-  int64_t held = 0;  // for a prompt of another tenant
-  int64_t accepted_drafts = 0;
-  int64_t proposed_drafts = 0;   // proposed by the draft model
-  int64_t sure_drafts = 0;       // of those, where it cannot be wrong
-  int64_t drafts_held_back = 0;  // for want of its pages, rows or context
-  int64_t saved_pages = 0;
-  int64_t restored_pages = 0;
-  int64_t all_fetch = 0;  // steps in which nobody could run
-};
-
-// Pages of the cells go to a store and come back.
-class CellAccess final : public models::PageAccess {
- public:
-  CellAccess(KvCells& cells, Events& events) : cells_(cells), events_(events) {}
-  int64_t page_bytes() const override { return KvCells::page_bytes(); }
-  void ReadPage(models::PageId page,
-                std::span<std::byte> bytes) const override {
-    ++events_.saved_pages;
-    std::ranges::copy(cells_.Page(page), bytes.begin());
-  }
-  void WritePage(models::PageId page,
-                 std::span<const std::byte> bytes) override {
-    ++events_.restored_pages;
-    std::ranges::copy(bytes, cells_.Page(page).begin());
-  }
-
- private:
-  KvCells& cells_;
-  Events& events_;
-};
 
 class World {
  public:
@@ -78,13 +40,14 @@ class World {
         hash_mask_(std::vector<uint64_t>{0, 3, ~uint64_t{0},
                                          ~uint64_t{0}}[Uniform(0, 3)]),
         separate_roles_(Uniform(0, 1) > 0),
-        window_(Uniform(0, 1) > 0 ? Uniform(1, 300) : 0),
-        keeps_(window_ == 0 && Uniform(0, 3) > 0),
+        windows_(RandomWindows()),
+        keeps_(windows_ == std::vector<int32_t>{0} && Uniform(0, 3) > 0),
         store_(shelf_, KvCells::page_bytes(), Uniform(1, 8)),
-        ledger_({.num_pages = Uniform(1, 24),
+        ledger_({.num_pages = Uniform(1, 24) * num_groups(),
                  .prefix_caching = keeps_ || Uniform(0, 5) > 0,
                  .separate_roles = separate_roles_,
-                 .window = window_,
+                 .windows = windows_,
+                 .max_rows = limits_.max_tokens,
                  .hash_mask = hash_mask_,
                  .store = keeps_ ? &store_ : nullptr}),
         cells_(pages().total()),
@@ -139,6 +102,15 @@ class World {
     return std::uniform_int_distribution<int32_t>(low, high)(random_);
   }
 
+  // All layers see all, or a window, or some do this and some that.
+  std::vector<int32_t> RandomWindows() {
+    std::vector<int32_t> windows = {Uniform(0, 2) == 0 ? Uniform(1, 300) : 0};
+    const int32_t more = windows[0] > 0 ? 0 : std::max(Uniform(-2, 3), 0);
+    for (int32_t i = 0; i < more; ++i) windows.push_back(Uniform(1, 300));
+    return windows;
+  }
+  int32_t num_groups() const { return static_cast<int32_t>(windows_.size()); }
+
   PolicyLimits RandomLimits() {
     PolicyLimits limits;
     limits.max_seqs = Uniform(1, 12);
@@ -151,8 +123,9 @@ class World {
   models::StepLimits Capacity() const {
     return {.max_tokens = std::max(limits_.max_tokens, limits_.max_seqs),
             .max_seqs = limits_.max_seqs,
-            .max_pages_per_seq = pages().total(),
-            .max_samples = limits_.max_samples};
+            .max_pages_per_seq = 24,
+            .max_samples = limits_.max_samples,
+            .page_groups = num_groups()};
   }
 
   // One of three openings, then its own tokens. Few different ones, so that
@@ -169,7 +142,10 @@ class World {
 
   void Arrive() {
     --arrivals_left_;
-    const int32_t room = pages().total() * models::kPageTokens;
+    // A sequence that runs alone has room.
+    const auto room = static_cast<int32_t>(
+        models::LongestSequence(windows_, limits_.max_tokens, pages().total(),
+                                24 * models::kPageTokens));
     Sequence sequence;
     sequence.num_prompt = Uniform(1, std::min(room - 1, 500));
     sequence.tokens = RandomPrompt(sequence.num_prompt);
@@ -289,6 +265,10 @@ class World {
           return MakePlan(seen, pages().available(), limits);
         });
     events_.held += std::ranges::count_if(views, &SequenceView::held);
+    for (const SequenceView& view : views) {
+      events_.lacking_prompts += view.running && LacksNextPage(view) &&
+                                 view.num_tokens - view.num_computed > 1;
+    }
     events_.waits += CheckPlan(views, plan, limits_);
     if (testing::Test::HasFailure()) return;
     if (plan.rows.empty()) {
@@ -324,7 +304,13 @@ class World {
       sequences_[i]->slot = free_slots_.back();
       free_slots_.pop_back();
       events_.found_tokens += sequences_[i]->num_computed;
+      if (num_groups() == 1) continue;
+      events_.group_found_tokens += sequences_[i]->num_computed;
+      for (const PageTable& table : sequences_[i]->tables) {
+        events_.found_before_window += table.num_given_back;
+      }
     }
+    if (num_groups() > 1) events_.group_forks += batch_.num_copies;
     int32_t seq = 0;
     const int32_t cached_before = pages().cached();
     for (const PlannedRows& rows : plan.rows) {
@@ -333,32 +319,60 @@ class World {
       ASSERT_EQ(builder.Add(sequence, rows.num_rows), seq++);
       for (int32_t p = sequence.num_computed;
            p < sequence.num_computed + rows.num_rows; ++p) {
-        const models::PageId page = sequence.pages[p / models::kPageTokens];
-        ASSERT_EQ(pages().refs(page), 1) << "a shared page is written";
+        for (const PageTable& table : sequence.tables) {
+          const models::PageId page = table.pages[p / models::kPageTokens];
+          ASSERT_EQ(pages().refs(page), 1) << "a shared page is written";
+        }
       }
     }
     events_.evicting_steps += tight && pages().cached() < cached_before;
     cells_.Write(batch_);
     for (int32_t i = 0; i < seq; ++i) {
       const Sequence& sequence = *sequences_[plan.rows[i].sequence];
-      const int32_t first = FirstSeen(batch_.positions()[batch_.q_start()[i]]);
-      const auto seen = cells_.Read(batch_, i, first);
-      std::vector<int32_t> tokens = sequence.tokens;
-      tokens.insert(tokens.end(), sequence.draft.begin(), sequence.draft.end());
-      for (int32_t p = first; p < static_cast<int32_t>(seen.size()); ++p) {
-        ASSERT_EQ(seen[p], tokens[p])
-            << "sequence " << plan.rows[i].sequence << " sees a foreign token";
-        if (!separate_roles_) continue;
-        ASSERT_EQ(cells_.IsGenerated(batch_, i, p), p >= sequence.num_prompt)
-            << "sequence " << plan.rows[i].sequence
-            << " sees a token of another role";
+      for (int32_t group = 0; group < num_groups(); ++group) {
+        CheckSeen(sequence, i, group);
       }
     }
   }
 
-  // The first position that a row sees.
-  int32_t FirstSeen(int32_t position) const {
-    return window_ == 0 ? 0 : std::max(0, position + 1 - window_);
+  // What the rows of a sequence, the i-th of the batch, see in a page group.
+  void CheckSeen(const Sequence& sequence, int32_t i, int32_t group) {
+    const int32_t first =
+        FirstSeen(group, batch_.positions()[batch_.q_start()[i]]);
+    const auto seen = cells_.Read(batch_, i, group, first);
+    std::vector<int32_t> tokens = sequence.tokens;
+    tokens.insert(tokens.end(), sequence.draft.begin(), sequence.draft.end());
+    for (int32_t p = first; p < static_cast<int32_t>(seen.size()); ++p) {
+      ASSERT_EQ(seen[p], tokens[p])
+          << "sequence " << i << " sees a foreign token in group " << group;
+      if (!separate_roles_) continue;
+      ASSERT_EQ(cells_.IsGenerated(batch_, i, group, p),
+                p >= sequence.num_prompt)
+          << "sequence " << i << " sees a token of another role";
+    }
+  }
+
+  // The first position that a row sees in a page group.
+  int32_t FirstSeen(int32_t group, int32_t position) const {
+    const int32_t window = windows_[group];
+    return window == 0 ? 0 : std::max(0, position + 1 - window);
+  }
+
+  // No more than the window and a step, or the known tokens behind it, need.
+  void CheckHeld(const Sequence& sequence) {
+    const int32_t computed = sequence.num_computed;
+    const bool decodes = sequence.num_tokens() - computed == 1;
+    for (int32_t group = 0; group < num_groups(); ++group) {
+      const PageTable& table = sequence.tables[group];
+      events_.given_back += table.num_given_back;
+      const int32_t held = table.size() - table.num_given_back;
+      const int64_t known =
+          PagesFor(sequence.num_tokens() + (decodes ? 70 : 0)) -
+          FirstSeen(group, computed) / models::kPageTokens;
+      const int64_t most = models::MostPages(
+          windows_[group], limits_.max_tokens, sequence.num_tokens());
+      ASSERT_LE(held, decodes ? known : std::min(known, most));
+    }
   }
 
   void Apply(const Plan& plan) {
@@ -378,12 +392,7 @@ class World {
         }
       }
       ledger_.Advance(sequence, computed);
-      events_.given_back += sequence.num_given_back;
-      // No more than the window and the known tokens behind it need.
-      ASSERT_LE(
-          static_cast<int32_t>(sequence.pages.size()) - sequence.num_given_back,
-          PagesFor(sequence.num_tokens() + 70) -
-              FirstSeen(computed) / models::kPageTokens);
+      CheckHeld(sequence);
     }
     EndWhere([](const Sequence& sequence) {
       return sequence.num_output() == sequence.max_output;
@@ -410,9 +419,14 @@ class World {
     for (const auto& life : live_) {
       const Sequence& sequence = life->sequence;
       if (!sequence.running()) {
-        ASSERT_TRUE(sequence.pages.empty()) << "a waiting one holds pages";
+        ASSERT_TRUE(std::ranges::all_of(
+            sequence.tables,
+            [](const PageTable& table) { return table.pages.empty(); }))
+            << "a waiting one holds pages";
       }
-      owners.push_back(&sequence.pages);
+      for (const PageTable& table : sequence.tables) {
+        owners.push_back(&table.pages);
+      }
     }
     const Status audit = pages().Audit(owners);
     ASSERT_TRUE(audit.ok()) << audit.ToString();
@@ -425,7 +439,7 @@ class World {
   const PolicyLimits limits_;
   const uint64_t hash_mask_;
   const bool separate_roles_;
-  const int32_t window_;
+  const std::vector<int32_t> windows_;
   const bool keeps_;  // pages outside the pool
   const std::shared_ptr<FakeShelf> shelf_ = std::make_shared<FakeShelf>();
   FakeStore store_;
@@ -455,7 +469,7 @@ class World {
 
 TEST(PolicySim, InvariantsHoldAtEveryStepOfManyWorlds) {
   Events events;
-  for (uint32_t seed = 1; seed <= 150; ++seed) {
+  for (uint32_t seed = 1; seed <= 250; ++seed) {
     SCOPED_TRACE("seed " + std::to_string(seed));
     World world(seed, events);
     world.Run();
@@ -465,6 +479,10 @@ TEST(PolicySim, InvariantsHoldAtEveryStepOfManyWorlds) {
   EXPECT_GT(events.preemptions, 100);
   EXPECT_GT(events.forks, 100);
   EXPECT_GT(events.given_back, 1000);
+  EXPECT_GT(events.group_forks, 100);
+  EXPECT_GT(events.group_found_tokens, 10'000);
+  EXPECT_GT(events.found_before_window, 100);
+  EXPECT_GT(events.lacking_prompts, 10);
   EXPECT_GT(events.found_tokens, 10'000);
   EXPECT_GT(events.evicting_steps, 100);
   EXPECT_GT(events.waits, 100);

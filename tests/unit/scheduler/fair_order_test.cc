@@ -107,13 +107,13 @@ class Machine {
     const Plan plan = MakePlan(views, 100'000, limits_);
     for (const int32_t i : plan.admitted) {
       waiting_[i].slot = 0;
-      waiting_[i].pages.resize(PagesFor(waiting_[i].num_tokens()));
+      waiting_[i].tables[0].pages.resize(PagesFor(waiting_[i].num_tokens()));
       order_.Started(waiting_[i].start_tag);
     }
     for (const PlannedRows& rows : plan.rows) {
       Sequence& sequence = waiting_[rows.sequence];
       sequence.num_computed += rows.num_rows;
-      sequence.pages.resize(PagesFor(sequence.num_tokens() + 1));
+      sequence.tables[0].pages.resize(PagesFor(sequence.num_tokens() + 1));
       if (sequence.num_computed < sequence.num_tokens()) continue;
       if (sequence.num_output() == 0) first_tokens_.push_back(sequence.arrival);
       sequence.tokens.push_back(7);

@@ -21,11 +21,13 @@ constexpr PolicyLimits kLimits = {
     .max_tokens = 512, .max_seqs = 4, .max_samples = 4};
 
 // One step in which the sequence runs alone, or with those before it.
-void Step(KvLedger& ledger, std::vector<Sequence*> sequences) {
+void Step(KvLedger& ledger, std::vector<Sequence*> sequences,
+          int32_t num_groups = 1) {
   models::StepBatch batch({.max_tokens = 512,
                            .max_seqs = 4,
                            .max_pages_per_seq = 256,
-                           .max_samples = 4});
+                           .max_samples = 4,
+                           .page_groups = num_groups});
   const auto views = ledger.Views(sequences, kLimits);
   const Plan plan = MakePlan(views, ledger.pages().available(), kLimits);
   StepBuilder builder(batch);
@@ -52,7 +54,7 @@ Sequence Prompt(int32_t num_tokens) {
 }
 
 TEST(KvLedger, AWindowBoundsThePagesOfALongSequence) {
-  KvLedger ledger({.num_pages = 200, .window = kWindow});
+  KvLedger ledger({.num_pages = 200, .windows = {kWindow}});
   Sequence sequence = Prompt(8192);
   while (sequence.num_output() == 0) Step(ledger, {&sequence});
   for (int i = 0; i < 300; ++i) {
@@ -60,10 +62,93 @@ TEST(KvLedger, AWindowBoundsThePagesOfALongSequence) {
     // The window's own pages, one that it begins in and one that grows.
     ASSERT_LE(ledger.pages().used(), kWindow / kPageTokens + 2);
   }
-  EXPECT_EQ(sequence.pages.front(), kNoPage);
+  EXPECT_EQ(sequence.tables[0].pages.front(), kNoPage);
   EXPECT_EQ(sequence.num_computed, 8192 + 300);
   ledger.GiveBack(sequence);
   EXPECT_EQ(ledger.pages().used(), 0);
+}
+
+// While the prompt is computed, too: the window, a step, and where they begin.
+TEST(KvLedger, AWindowBoundsThePagesOfALongPrompt) {
+  KvLedger ledger({.num_pages = 200, .windows = {kWindow}, .max_rows = 512});
+  Sequence sequence = Prompt(8192);
+  int32_t most = 0;
+  while (sequence.num_output() == 0) {
+    Step(ledger, {&sequence});
+    most = std::max(most, ledger.pages().used());
+  }
+  EXPECT_EQ(most, (kWindow + 512) / kPageTokens + 1);
+}
+
+// 32 layers that see all and as many with a window: of 8192 tokens the ones
+// keep all pages, the others those of the window.
+TEST(KvLedger, GroupsKeepWhatTheirLayersSee) {
+  KvLedger ledger({.num_pages = 200, .windows = {0, kWindow}, .max_rows = 512});
+  Sequence sequence = Prompt(8192);
+  while (sequence.num_output() == 0) {
+    Step(ledger, {&sequence}, 2);
+    ASSERT_LE(ledger.pages().used(), (8192 + kWindow + 512) / kPageTokens + 1);
+  }
+  for (int i = 0; i < 300; ++i) {
+    Step(ledger, {&sequence}, 2);
+    const int32_t all = PagesFor(sequence.num_computed);
+    ASSERT_LE(ledger.pages().used(), all + kWindow / kPageTokens + 2);
+  }
+  EXPECT_EQ(sequence.tables[0].num_given_back, 0);
+  EXPECT_EQ(sequence.tables[1].pages.front(), kNoPage);
+  EXPECT_EQ(sequence.tables[1].size(), sequence.tables[0].size());
+  ledger.GiveBack(sequence);
+  EXPECT_EQ(ledger.pages().used(), 0);
+}
+
+// Behind the shared opening of 2048 tokens the prompts differ. The window
+// before is all that the second group needs of it.
+TEST(KvLedger, AnOpeningIsFoundWhereAllGroupsHaveItsEnd) {
+  for (const bool lost : {false, true}) {
+    SCOPED_TRACE(lost);
+    KvLedger ledger(
+        {.num_pages = 110, .windows = {0, kWindow}, .max_rows = 512});
+    Sequence first = Prompt(3000);
+    std::fill(first.tokens.begin() + 2048, first.tokens.end(), 7);
+    while (first.num_output() == 0) Step(ledger, {&first}, 2);
+    ledger.GiveBack(first);
+    // 46 full pages and, of the other group, as many.
+    ASSERT_EQ(ledger.pages().cached(), 92);
+    if (lost) {
+      // 18 are free and 62 are taken of the oldest: most of what the window
+      // left behind, and the ends of both tables.
+      Sequence other = Prompt(40 * kPageTokens);
+      for (int32_t& token : other.tokens) token += 10'000;
+      while (other.num_output() == 0) Step(ledger, {&other}, 2);
+      ledger.GiveBack(other);
+    }
+    Sequence second = Prompt(3000);
+    Step(ledger, {&second}, 2);
+    EXPECT_EQ(second.num_found, lost ? 0 : 2048);
+    if (lost) continue;
+    // The first step has given back its own, too.
+    EXPECT_EQ(second.tables[1].num_given_back,
+              (2048 + 512 - kWindow) / kPageTokens);
+    while (second.num_output() == 0) Step(ledger, {&second}, 2);
+    ledger.GiveBack(second);
+    EXPECT_EQ(ledger.pages().used(), 0);
+    EXPECT_TRUE(ledger.pages().Audit().ok());
+  }
+}
+
+// A window's pages that a running sequence shares are there for both.
+TEST(KvLedger, PromptsThatBeginAlikeShareTheWindowOfAllGroups) {
+  KvLedger ledger({.num_pages = 300, .windows = {0, kWindow}, .max_rows = 512});
+  Sequence first = Prompt(4096);
+  while (first.num_output() == 0) Step(ledger, {&first}, 2);
+  const int32_t used = ledger.pages().used();
+  Sequence second = Prompt(4096);
+  second.arrival = 1;
+  Step(ledger, {&first, &second}, 2);
+  EXPECT_EQ(second.num_found, 4096 - kPageTokens);
+  // Its last page is its own, in both groups; one of the window's had been
+  // given back.
+  EXPECT_LE(ledger.pages().used(), used + 2 + 1 + 2);
 }
 
 TEST(KvLedger, WithoutAWindowPagesStay) {
@@ -71,20 +156,20 @@ TEST(KvLedger, WithoutAWindowPagesStay) {
   Sequence sequence = Prompt(2048);
   while (sequence.num_output() == 0) Step(ledger, {&sequence});
   EXPECT_EQ(ledger.pages().used(), 2048 / kPageTokens);
-  EXPECT_EQ(sequence.num_given_back, 0);
+  EXPECT_EQ(sequence.tables[0].num_given_back, 0);
 }
 
 // What was given back stays in the prefix cache as long as nobody needs it.
 TEST(KvLedger, APromptFindsPagesThatAWindowGaveBack) {
-  KvLedger ledger({.num_pages = 200, .window = kWindow});
+  KvLedger ledger({.num_pages = 200, .windows = {kWindow}});
   Sequence first = Prompt(4096);
   while (first.num_output() == 0) Step(ledger, {&first});
-  ASSERT_GT(first.num_given_back, 0);
+  ASSERT_GT(first.tables[0].num_given_back, 0);
   Sequence second = Prompt(4096);
   second.arrival = 1;
   Step(ledger, {&first, &second});
   EXPECT_EQ(second.num_found, 4096 - kPageTokens);
-  EXPECT_GT(second.num_given_back, 0);
+  EXPECT_GT(second.tables[0].num_given_back, 0);
 }
 
 // Equal tokens under another adapter have other keys, whatever the hashes say.
@@ -163,7 +248,7 @@ TEST(KvLedger, ASiblingIsForkedOnlyWhileItsWindowIsThere) {
   const char fork_group = 0;
   for (const int32_t ahead : {1, 200}) {
     KvLedger ledger(
-        {.num_pages = 200, .prefix_caching = false, .window = kWindow});
+        {.num_pages = 200, .prefix_caching = false, .windows = {kWindow}});
     Sequence first = Prompt(2048);
     first.fork_group = &fork_group;
     while (first.num_output() < ahead) Step(ledger, {&first});

@@ -11,6 +11,7 @@
 namespace millrace::scheduler {
 namespace {
 
+using models::kNoPage;
 using models::kPageTokens;
 using models::PageId;
 
@@ -148,6 +149,57 @@ TEST(PageManager, FullPagesOfAnEndedSequenceAreFoundAgain) {
   EXPECT_EQ(manager.cached(), 1);
   EXPECT_EQ(Find(manager, tokens).num_cached, 1);
   EXPECT_TRUE(manager.Audit(std::vector{&std::as_const(found.pages)}).ok());
+}
+
+// Of page groups: found by the page of the first group with the same tokens.
+TEST(PageManager, AnAttachedPageIsFoundAndGoesWithItsPage) {
+  PageManager manager(6);
+  auto chain = Cache(manager, Tokens(2, 1));
+  std::vector<PageId> sliding;
+  ASSERT_TRUE(manager.Allocate(2, sliding));
+  const PageId second = sliding[1];
+  manager.Attach(chain[0], 1, sliding, 0);
+  manager.Attach(chain[1], 1, sliding, 1);
+  manager.GiveBack(sliding, 0);
+  EXPECT_EQ(manager.cached(), 1);
+  EXPECT_NE(manager.Attached(chain[0], 1), kNoPage) << "as long as it is there";
+  EXPECT_EQ(manager.Attached(chain[1], 1), second);
+  EXPECT_EQ(manager.Attached(chain[1], 2), kNoPage) << "another group's";
+  EXPECT_TRUE(
+      manager.Audit(std::vector{&std::as_const(chain), &std::as_const(sliding)})
+          .ok());
+
+  // Another sequence that computed the same is given what is there.
+  std::vector<PageId> same = {kNoPage};
+  ASSERT_TRUE(manager.Allocate(1, same));
+  manager.Attach(chain[1], 1, same, 1);
+  EXPECT_EQ(same[1], second);
+  EXPECT_EQ(manager.refs(second), 2);
+  manager.Release(same);
+
+  manager.Release(sliding);
+  manager.Release(chain);
+  EXPECT_EQ(manager.cached(), 4);
+  EXPECT_EQ(manager.free(), 2);
+  // The oldest goes first: the page given back, then the attached one, then the
+  // tail of the chain.
+  std::vector<PageId> taken;
+  ASSERT_TRUE(manager.Allocate(3, taken));
+  EXPECT_EQ(manager.cached(), 3);
+  auto found = Find(manager, Tokens(2, 1)).pages;
+  ASSERT_EQ(found.size(), 2u);
+  EXPECT_EQ(manager.Attached(found[0], 1), kNoPage);
+  EXPECT_EQ(manager.Attached(found[1], 1), second);
+  // What it is attached to goes: so does it.
+  manager.Share(std::vector{kNoPage, second});
+  auto used = std::vector{kNoPage, second};
+  manager.Share(found);
+  manager.Release(found);
+  manager.Release(used);
+  ASSERT_TRUE(manager.Allocate(1, taken));
+  EXPECT_EQ(Find(manager, Tokens(2, 1)).pages.size(), 1u);
+  EXPECT_EQ(manager.cached(), 1);
+  EXPECT_TRUE(manager.Audit().ok()) << manager.Audit().ToString();
 }
 
 TEST(PageManager, LeastRecentlyUsedIsEvictedFirstAndTailsBeforeHeads) {

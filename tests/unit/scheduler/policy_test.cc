@@ -266,5 +266,67 @@ TEST(Policy, DraftsTakeNoPageThatSomebodyWillWant) {
   EXPECT_EQ(tight.rows[0].new_pages, 0);
 }
 
+// A page table of so many places, of which the first were given back.
+PageTable Table(int32_t size, int32_t num_given_back) {
+  PageTable table;
+  table.pages.resize(static_cast<size_t>(size));
+  table.num_given_back = num_given_back;
+  return table;
+}
+
+TEST(Policy, ADecodeTakesAPageOfEachGroup) {
+  const std::vector<PageTable> more = {Table(2, 1)};
+  SequenceView view = Running(129, 128, 2);
+  view.num_tables = 2;
+  view.more_tables = more;
+  EXPECT_THAT(Rows(MakePlan(std::vector{view}, 2, kLimits)),
+              ElementsAre(PlannedRows{0, 1, 2}));
+  // One page is too few: the last is preempted, and gives 2 + 2 - 1 pages.
+  SequenceView last = view;
+  last.num_given_back = 1;
+  const Plan plan = MakePlan(std::vector{view, last}, 1, kLimits);
+  EXPECT_THAT(plan.preempted, ElementsAre(1));
+  EXPECT_THAT(Rows(plan), ElementsAre(PlannedRows{0, 1, 2}));
+}
+
+TEST(Policy, ANewcomerTakesWhatItNeedsToStart) {
+  SequenceView view = Waiting(1000);
+  view.num_at_start = 7;
+  EXPECT_THAT(Rows(MakePlan(std::vector{view}, 7, kLimits)),
+              ElementsAre(PlannedRows{0, 100, 7}));
+  EXPECT_THAT(Rows(MakePlan(std::vector{view}, 6, kLimits)), IsEmpty());
+}
+
+// Of a window whose pages others hold, too.
+TEST(Policy, APromptThatLacksAPageTakesWhatThereIsBeforeNewcomers) {
+  const std::vector<PageTable> more = {Table(2, 0)};
+  SequenceView view = Running(1000, 100, 16);
+  view.num_tables = 2;
+  view.more_tables = more;
+  // Up to the end of its second page; then to that of the third.
+  const std::vector<SequenceView> views = {view, Waiting(20)};
+  EXPECT_THAT(Rows(MakePlan(views, 0, kLimits)),
+              ElementsAre(PlannedRows{0, 28, 0}));
+  EXPECT_THAT(Rows(MakePlan(std::vector{view}, 1, kLimits)),
+              ElementsAre(PlannedRows{0, 92, 1}));
+  // It cannot go on: the decode does, and the newcomer waits.
+  view.num_computed = 128;
+  const Plan plan =
+      MakePlan(std::vector{view, Decoding(10), Waiting(20)}, 0, kLimits);
+  EXPECT_THAT(Rows(plan), ElementsAre(PlannedRows{1, 1, 0}));
+  EXPECT_THAT(plan.admitted, IsEmpty());
+  EXPECT_THAT(plan.preempted, IsEmpty());
+}
+
+TEST(Policy, WhereAllPromptsLackAPageTheLastIsPreempted) {
+  const std::vector<PageTable> more = {Table(2, 0)};
+  SequenceView view = Running(1000, 128, 16);
+  view.num_tables = 2;
+  view.more_tables = more;
+  const Plan plan = MakePlan(std::vector{view, view}, 0, kLimits);
+  EXPECT_THAT(plan.preempted, ElementsAre(1));
+  EXPECT_THAT(Rows(plan), ElementsAre(PlannedRows{0, 100, 2}));
+}
+
 }  // namespace
 }  // namespace millrace::scheduler

@@ -28,12 +28,12 @@ TEST(StepBuilder, WritesTheDrawingOfTheContract) {
   a.num_prompt = 3;
   a.num_computed = 4;
   a.slot = 7;
-  a.pages = {PageId{5}};
+  a.tables[0].pages = {PageId{5}};
   Sequence b;
   b.tokens = {20, 21, 22, 23, 24, 25};
   b.num_prompt = 6;
   b.slot = 2;
-  b.pages = {PageId{1}, PageId{3}};
+  b.tables[0].pages = {PageId{1}, PageId{3}};
 
   StepBuilder builder(batch);
   EXPECT_EQ(builder.Add(a, 1), 0);
@@ -65,7 +65,7 @@ TEST(StepBuilder, DraftsStandBehindTheKnownTokensAndSampleToo) {
   a.num_prompt = 3;
   a.num_computed = 4;
   a.slot = 0;
-  a.pages = {PageId{0}};
+  a.tables[0].pages = {PageId{0}};
   a.draft = {15, 16, 17};  // the plan took two of them
   StepBuilder builder(batch);
   builder.Add(a, 3);
@@ -89,7 +89,7 @@ TEST(StepBuilder, ScoresEachPromptTokenByTheRowBefore) {
   sequence.score_prompt = true;
   sequence.num_scored = 1;  // and so was row 0 scored
   sequence.slot = 0;
-  sequence.pages = {PageId{0}};
+  sequence.tables[0].pages = {PageId{0}};
   StepBuilder(batch).Add(sequence, 5);
   ASSERT_EQ(batch.num_samples, 3);
   EXPECT_THAT(First(batch.sample_rows(), 3), ElementsAre(1, 2, 4));
