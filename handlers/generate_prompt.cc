@@ -229,6 +229,26 @@ StatusOr<std::vector<int32_t>> EncodeChat(const GenerateParts& parts,
   return EncodeRendered(parts, rendered);
 }
 
+StatusOr<std::vector<int32_t>> EncodePrediction(const GenerateParts& parts,
+                                                const std::string& text,
+                                                int64_t max_context) {
+  std::vector<int32_t> ids;
+  int64_t count = SurelyTooMany(*parts.tokenizer,
+                                static_cast<int64_t>(text.size()), max_context);
+  if (count == 0) {
+    ids = parts.tokenizer->Encode(
+        text, {.add_special = false, .parse_special = false});
+    count = static_cast<int64_t>(ids.size());
+  }
+  if (count <= max_context) return ids;
+  return InvalidArgument("prediction.content has " +
+                         std::string(ids.empty() ? "at least " : "") +
+                         std::to_string(count) + " tokens but model '" +
+                         parts.model + "' has a context of " +
+                         std::to_string(max_context) + "; shorten it")
+      .At("prediction.content");
+}
+
 StatusOr<EncodedPrompt> EncodePrompt(
     const GenerateParts& parts, const Prompt& prompt, int64_t max_context,
     const models::vision::EncodedImages& images) {

@@ -53,6 +53,12 @@ StatusOr<EncodedPrompt> EncodePrompt(
     const GenerateParts& parts, const Prompt& prompt, int64_t max_context,
     const models::vision::EncodedImages& images = {});
 
+// What the client predicts, as the model would write it: draft tokens.
+// INVALID_ARGUMENT when it has more than `max_context`.
+StatusOr<std::vector<int32_t>> EncodePrediction(const GenerateParts& parts,
+                                                const std::string& text,
+                                                int64_t max_context);
+
 // With the tokens of its images, which are decoded but not computed.
 StatusOr<std::vector<int32_t>> EncodeChat(const GenerateParts& parts,
                                           const ChatPrompt& chat);

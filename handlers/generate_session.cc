@@ -4,6 +4,7 @@
 // not refused because of its own last request.
 #include "handlers/generate_session.h"
 
+#include <algorithm>
 #include <utility>
 
 #include "config/base/out_of_memory.h"
@@ -277,6 +278,10 @@ void GenerateSession::EndWith(const scheduler::StreamEnd& end) {
   usage_.completion_tokens = output_->num_tokens();
   usage_.cached_tokens = end.cached_tokens;
   usage_.reasoning_tokens = output_->reasoning_tokens();
+  // The engine may have run ahead of a stop string.
+  usage_.accepted_prediction_tokens =
+      std::min<int64_t>(end.prediction.accepted, usage_.completion_tokens);
+  usage_.rejected_prediction_tokens = end.prediction.rejected;
   GenerateEnd result;
   if (output_->stop_reason()) {
     // Whatever the engine says of it: the completion was whole.

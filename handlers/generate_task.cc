@@ -188,6 +188,11 @@ StatusOr<scheduler::GenerateTask> MakeTask(const GenerateParts& parts,
   task.sampling = SamplingOf(parts, options, max_tokens);
   task.prompt_logprobs = options.echo && options.logprobs.has_value();
   task.adapter = parts.adapter;
+  if (!options.prediction.empty()) {
+    ASSIGN_OR_RETURN(task.prediction,
+                     EncodePrediction(parts, options.prediction,
+                                      parts.engine->info().max_context));
+  }
   task.prompt = std::move(prompt);
   task.max_tokens = static_cast<int32_t>(max_tokens);
   task.deadline = request.deadline;

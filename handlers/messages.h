@@ -101,7 +101,8 @@ struct GenerateOptions {
   // By name; what they do is in the fields that they set.
   std::vector<std::string> logits_processors = {};
   models::OutputConstraint constraint = {};  // of the completion's text
-  std::optional<uint64_t> seed = {};         // absent: drawn
+  std::string prediction = {};  // what it is expected to be; empty: nothing
+  std::optional<uint64_t> seed = {};  // absent: drawn
   std::vector<std::string> stop = {};
   std::vector<int32_t> stop_token_ids = {};
   bool include_stop_str_in_output = false;
@@ -168,6 +169,10 @@ struct Usage {
   int64_t completion_tokens = 0;
   int64_t cached_tokens = 0;
   int64_t reasoning_tokens = 0;  // of the completion's
+  // Draft tokens of the client's prediction that were checked; those that were
+  // rejected are not among the completion's.
+  int64_t accepted_prediction_tokens = 0;
+  int64_t rejected_prediction_tokens = 0;
 };
 
 struct GenerateEnd {

@@ -13,6 +13,7 @@
 #include "handlers/constraint_fields.h"
 #include "handlers/json_fields.h"
 #include "handlers/logits_processor_fields.h"
+#include "handlers/prediction_field.h"
 #include "handlers/sampler_fields.h"
 
 namespace millrace::handlers {
@@ -363,6 +364,8 @@ StatusOr<GenerateOptions> Read(const Json& request, FieldDialect dialect) {
   if (dialect != FieldDialect::kChat) {
     ASSIGN_OR_RETURN(const auto echo, ReadBool(body, "echo"));
     options.echo = echo.value_or(false);
+  } else {
+    ASSIGN_OR_RETURN(options.prediction, ReadPrediction(body));
   }
   RETURN_IF_ERROR(ReadSamplerFields(body, options));
   RETURN_IF_ERROR(ReadLengths(body, options));
@@ -429,6 +432,7 @@ std::vector<FieldFacts> GenerateFields(FieldDialect dialect) {
   if (chat) {
     fields.push_back({.name = "logprobs", .type = "boolean"});
     integer("top_logprobs", kTopLogprobs);
+    fields.push_back({.name = "prediction", .type = "object"});
   } else {
     integer("logprobs", kTopLogprobs);
     fields.push_back({.name = "echo", .type = "boolean"});

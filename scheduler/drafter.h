@@ -21,9 +21,11 @@ namespace millrace::scheduler {
 
 // How sure a drafter is: draft tokens of one kind are accepted about equally
 // often.
-inline constexpr int32_t kDraftKinds = 9;
-// What a grammar leaves no choice about; the others are the drafter's own.
-inline constexpr int32_t kForcedKind = kDraftKinds - 1;
+inline constexpr int32_t kDraftKinds = 10;
+// What the client predicts, and what a grammar leaves no choice about; the
+// others are the drafter's own.
+inline constexpr int32_t kPredictedKind = kDraftKinds - 1;
+inline constexpr int32_t kForcedKind = kDraftKinds - 2;
 
 struct Draft {
   std::vector<int32_t> tokens;

@@ -154,6 +154,7 @@ class EngineImpl final : public Engine {
     job->num_completions = task.num_completions;
     job->fork_group = std::move(task.fork_group);
     job->sampling = std::move(task.sampling);
+    job->drafts.prediction = Prediction(std::move(task.prediction));
     if (task.adapter != nullptr) sequence.adapter = task.adapter->number();
     job->adapter = std::move(task.adapter);
     sequence.embeddings = task.embeddings.get();

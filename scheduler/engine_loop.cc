@@ -436,12 +436,11 @@ void EngineLoop::End(std::unique_ptr<Job>& job, Status status,
                      FinishReason reason) {
   if (!job->scheduled) fair_order_.Withdraw(job->tenant, job->fair_prompt);
   GiveBack(job->sequence);
-  StreamEnd end;
-  end.status = std::move(status);
-  end.reason = reason;
+  StreamEnd end = {.status = std::move(status), .reason = reason};
   end.prompt_tokens = job->sequence.num_prompt;
   end.cached_tokens = std::max(job->sequence.num_found, 0);
   end.output_tokens = job->sequence.num_output();
+  end.prediction = job->drafts.prediction.counts();
   endings_.push_back({std::move(job), std::move(end)});
 }
 

@@ -78,6 +78,8 @@ Status CheckTask(const GenerateTask& task, const models::RunnerInfo& info,
                                 "allowed_token_ids", model));
   RETURN_IF_ERROR(CheckTokenIds(sampling.suppress_tokens, info.vocab_size,
                                 "suppress_tokens", model));
+  RETURN_IF_ERROR(
+      CheckTokenIds(task.prediction, info.vocab_size, "prediction", model));
   for (const std::vector<int32_t>& word : sampling.bad_words) {
     for (const int32_t id : word) {
       if (Exists(id, info.vocab_size)) continue;

@@ -36,6 +36,8 @@ struct GenerateTask {
   // Stand in place of the embeddings of some prompt tokens; null: none do. Of
   // images, which the engine's model and device take.
   std::shared_ptr<const models::PromptEmbeddings> embeddings = {};
+  // What the completion is expected to say: draft tokens (prediction.h).
+  std::vector<int32_t> prediction = {};
   int32_t max_tokens = 0;        // of the completion, at least 1
   bool prompt_logprobs = false;  // score prompt tokens 1…n-1
   Clock::Time deadline = kNever;

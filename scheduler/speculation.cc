@@ -14,8 +14,10 @@ namespace {
 // of a look-up too seldom for a long one, of a model more often.
 constexpr double kFirstRate = 0.4;
 constexpr double kFirstModelRate = 0.7;
-// A text that is forced may be spelled by other tokens.
+// A text that is forced may be spelled by other tokens, one that is predicted
+// is to be changed here and there.
 constexpr double kFirstForcedRate = 0.8;
+constexpr double kFirstPredictedRate = 0.8;
 // What others' draft tokens say weighs as much as so many of the sequence's
 // own.
 constexpr double kOthersWeight = 4;
@@ -54,23 +56,32 @@ Speculation::Speculation(std::unique_ptr<Drafter> drafter, int32_t max_tokens,
 
 double Speculation::Rate(const DraftRecord& record) const {
   const int32_t kind = record.draft.kind;
-  const double first = kind == kForcedKind ? kFirstForcedRate : first_rate_;
+  const double first = kind == kForcedKind      ? kFirstForcedRate
+                       : kind == kPredictedKind ? kFirstPredictedRate
+                                                : first_rate_;
   return record.rates.Rate(kind, all_.Rate(kind, first));
 }
 
 double Speculation::Propose(std::span<const Target> targets,
                             const StepShape& decodes, const StepCost& cost) {
   std::vector<DraftRequest> requests;
+  std::vector<Target> asked;  // those that the client predicts nothing for
   for (const Target& target : targets) {
     const Sequence& sequence = *target.sequence;
     // The row of the last token draws one by itself.
     const int32_t room = sequence.max_output - sequence.num_output() - 1;
-    target.record->draft = {};
-    requests.push_back({&sequence, std::min(max_tokens_, std::max(room, 0)),
-                        &target.record->draft});
+    const int32_t most = std::min(max_tokens_, std::max(room, 0));
+    DraftRecord& record = *target.record;
+    record.draft = {record.prediction.Propose(sequence.output(), most),
+                    kPredictedKind};
+    if (!record.draft.tokens.empty()) continue;
+    record.draft = {};
+    requests.push_back({&sequence, most, &record.draft});
+    asked.push_back(target);
   }
-  if (drafter_->cost() != nullptr && !always_) {
-    Plan(targets, decodes, cost, requests);
+  trying_ = false;
+  if (drafter_->cost() != nullptr && !always_ && !asked.empty()) {
+    Plan(asked, decodes, cost, requests);
   }
   const double before = drafter_->seconds();
   drafter_->Propose(requests);
@@ -96,7 +107,6 @@ void Speculation::Plan(std::span<const Target> targets,
          .num_lacking = lacking.value_or(0),
          .num_left = sequence.max_output - sequence.num_output()});
   }
-  trying_ = false;
   if (!cost.known()) return;
   if (draft_cost.known()) {
     const std::vector<int32_t> depths =
@@ -198,6 +208,9 @@ void Speculation::Learn(DraftRecord& record, int32_t num_taken,
       break;
     }
     ++num_true;
+  }
+  if (draft.kind == kPredictedKind && num_taken > 0) {
+    record.prediction.Count(num_true, num_taken - num_true);
   }
   record.rates.Count(draft.kind, num_true, num_false);
   all_.Count(draft.kind, num_true, num_false);

@@ -13,6 +13,9 @@
 // of draft token, also from drafts that were not taken: their first token can
 // still be compared with what was drawn.
 //
+// What the client predicts comes first, since it costs nothing; the drafter is
+// asked for the other sequences.
+//
 // A drafter that costs is asked only for what PlanDrafts thinks worth it. While
 // that is nothing, a hundredth of the time is saved up and spent on trials with
 // one sequence, so that neither prices nor rates are believed forever.
@@ -28,6 +31,7 @@
 
 #include "scheduler/draft_plan.h"
 #include "scheduler/drafter.h"
+#include "scheduler/prediction.h"
 #include "scheduler/sequence.h"
 #include "scheduler/step_cost.h"
 
@@ -52,6 +56,7 @@ class AcceptanceRates {
 struct DraftRecord {
   AcceptanceRates rates;
   Draft draft;  // as proposed; the sequence's own draft is what was taken
+  Prediction prediction;  // of the client
 };
 
 class Speculation {

@@ -29,12 +29,20 @@ enum class FinishReason {
   kError,   // see the status
 };
 
+// Draft tokens that the client predicted and a step has checked; see
+// prediction.h.
+struct PredictionCounts {
+  int32_t accepted = 0;  // part of the completion
+  int32_t rejected = 0;
+};
+
 struct StreamEnd {
   Status status = {};  // OK for kStop and kLength
   FinishReason reason = FinishReason::kError;
   int32_t prompt_tokens = 0;
   int32_t cached_tokens = 0;  // of the prompt, found in the prefix cache
   int32_t output_tokens = 0;
+  PredictionCounts prediction = {};
 };
 
 class TokenStream {

@@ -46,6 +46,8 @@ handlers::Usage Answer::Total() const {
   for (size_t i = 0; i < usages_.size(); ++i) {
     total.completion_tokens += usages_[i].completion_tokens;
     total.reasoning_tokens += usages_[i].reasoning_tokens;
+    total.accepted_prediction_tokens += usages_[i].accepted_prediction_tokens;
+    total.rejected_prediction_tokens += usages_[i].rejected_prediction_tokens;
     // The answers to one prompt share it.
     if (i % static_cast<size_t>(shape_.choices_per_prompt) != 0) continue;
     total.prompt_tokens += usages_[i].prompt_tokens;

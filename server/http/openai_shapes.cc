@@ -258,8 +258,10 @@ std::string UsageJson(const handlers::Usage& usage) {
          std::to_string(usage.cached_tokens) +
          "},\"completion_tokens_details\":{\"reasoning_tokens\":" +
          std::to_string(usage.reasoning_tokens) +
-         ",\"accepted_prediction_tokens\":0"
-         ",\"rejected_prediction_tokens\":0}}";
+         ",\"accepted_prediction_tokens\":" +
+         std::to_string(usage.accepted_prediction_tokens) +
+         ",\"rejected_prediction_tokens\":" +
+         std::to_string(usage.rejected_prediction_tokens) + "}}";
 }
 
 ChunkMaker::ChunkMaker(const AnswerShape& shape)

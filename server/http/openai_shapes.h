@@ -53,8 +53,8 @@ struct ChoiceText {
 // U+FFFD.
 std::string JsonString(std::string_view text);
 
-// Predictions of a client (`prediction`) have no effect, so that none of their
-// tokens is accepted or rejected; drafts of the server are not counted there.
+// Tokens of a prediction are counted as scheduler/prediction.h says; other
+// drafts of the server are not counted there.
 std::string UsageJson(const handlers::Usage& usage);
 
 // Makes the chunks of one answer. Used under the answer's lock.

@@ -135,7 +135,9 @@ constexpr Schema kSchemas[] = {
         "prompt_tokens_details": {"type": "object", "properties": {
           "cached_tokens": {"type": "integer"}}},
         "completion_tokens_details": {"type": "object", "properties": {
-          "reasoning_tokens": {"type": "integer"}}}}})"},
+          "reasoning_tokens": {"type": "integer"},
+          "accepted_prediction_tokens": {"type": "integer"},
+          "rejected_prediction_tokens": {"type": "integer"}}}}})"},
     {"ChatCompletion", R"({"type": "object", "properties": {
         "id": {"type": "string"}, "object": {"const": "chat.completion"},
         "created": {"type": "integer"}, "model": {"type": "string"},

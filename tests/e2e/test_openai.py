@@ -64,6 +64,52 @@ def test_include_usage_adds_one_chunk_without_choices(client):
     assert all(c.usage is None for c in chunks[:-1])
 
 
+def test_a_prediction_is_accepted_and_changes_nothing(client):
+    ask = dict(model=MODEL_ID, max_tokens=150, messages=[
+        {"role": "user", "content": "Write a poem about a mill."}])
+    for sampling in ({"temperature": 0}, {"temperature": 1, "seed": 7}):
+        plain = client.chat.completions.create(**ask, **sampling)
+        text = plain.choices[0].message.content
+        assert plain.usage.completion_tokens > 60
+        words = text.split(" ")
+        edited = " ".join(words[:20] + ["of", "windmills"] + words[25:])
+        parts = [{"type": "text", "text": text[:30]},
+                 {"type": "text", "text": text[30:]}]
+        for content in (text, parts, edited, "It says nothing of that. " * 9):
+            fields = dict(prediction={"type": "content", "content": content},
+                          **ask, **sampling)
+            answer = client.chat.completions.create(**fields)
+            assert answer.choices[0].message.content == text
+            usage = answer.usage
+            assert usage.completion_tokens == plain.usage.completion_tokens
+            told = usage.completion_tokens_details
+            assert told.accepted_prediction_tokens <= usage.completion_tokens
+            if content in (text, parts, edited):
+                assert told.accepted_prediction_tokens > 10
+            chunks = list(client.chat.completions.create(
+                stream=True, stream_options={"include_usage": True}, **fields))
+            assert text == "".join(c.choices[0].delta.content or ""
+                                   for c in chunks if c.choices)
+            streamed = chunks[-1].usage.completion_tokens_details
+            assert streamed.rejected_prediction_tokens is not None
+
+
+def test_a_prediction_that_cannot_be_one_is_refused(client):
+    for prediction, param in (
+            ("text", "prediction"),
+            ({"type": "text", "content": "a"}, "prediction.type"),
+            ({"type": "content"}, "prediction.content"),
+            ({"type": "content", "content": [{"type": "image_url"}]},
+             "prediction.content[0].type"),
+            ({"type": "content", "content": "a b c " * 9000},
+             "prediction.content")):
+        with pytest.raises(openai.BadRequestError) as caught:
+            client.chat.completions.create(
+                model=MODEL_ID, messages=ASK, max_tokens=4,
+                extra_body={"prediction": prediction})
+        assert caught.value.param == param
+
+
 def test_max_tokens_ends_with_length(client):
     answer = client.chat.completions.create(
         model=MODEL_ID, messages=ASK, temperature=0, max_tokens=3)

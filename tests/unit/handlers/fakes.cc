@@ -58,6 +58,7 @@ void Submission::End(scheduler::FinishReason reason, Status status,
   end.reason = reason;
   end.prompt_tokens = static_cast<int32_t>(task.prompt.size());
   end.cached_tokens = cached_tokens;
+  end.prediction = prediction;
   stream->Finish(std::move(end));
 }
 

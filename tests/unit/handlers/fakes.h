@@ -45,6 +45,7 @@ class Submission {
            int32_t cached_tokens = 0);
 
   const scheduler::GenerateTask task;
+  scheduler::PredictionCounts prediction = {};  // what its end will tell
   const std::shared_ptr<scheduler::TokenStream> stream =
       std::make_shared<scheduler::TokenStream>();
 

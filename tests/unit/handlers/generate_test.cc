@@ -328,6 +328,35 @@ TEST(Generate, FamilyIsRefusedAsAWhole) {
   EXPECT_EQ(world.engine.num_submitted(), 0u);
 }
 
+TEST(Generate, APredictionBecomesTokensAndItsCountsAreTold) {
+  World world;
+  auto sink = world.Start(
+      ChatRequest("Hi", {.prediction = "a<|im_end|>", .stop = {"c"}}));
+  auto engine = world.engine.Next();
+  std::vector<int32_t> expected;  // never special tokens
+  for (const char c : std::string("a<|im_end|>")) expected.push_back(c);
+  EXPECT_EQ(engine->task.prediction, expected);
+  engine->prediction = {.accepted = 7, .rejected = 3};
+  engine->Say("abcdef");
+  engine->End(FinishReason::kLength);
+  const Usage usage = sink->AwaitEnd().usage;
+  EXPECT_EQ(usage.completion_tokens, 3) << "the stop string is the third";
+  EXPECT_EQ(usage.accepted_prediction_tokens, 3);
+  EXPECT_EQ(usage.rejected_prediction_tokens, 3);
+}
+
+TEST(Generate, APredictionLongerThanTheContextIsRefused) {
+  World world;
+  for (const int length : {65, 10'000}) {
+    auto sink = world.Start(ChatRequest(
+        "Hi", {.prediction = std::string(static_cast<size_t>(length), 'x')}));
+    const Status status = sink->AwaitEnd().status;
+    EXPECT_EQ(status.code(), StatusCode::kInvalidArgument);
+    EXPECT_EQ(status.field(), "prediction.content");
+  }
+  EXPECT_EQ(world.engine.num_submitted(), 0u);
+}
+
 TEST(Generate, SeedIsDrawnWhenAbsent) {
   World world;
   std::vector<uint64_t> seeds;

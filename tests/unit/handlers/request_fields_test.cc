@@ -279,6 +279,40 @@ TEST(RequestFields, BodyMustBeAnObjectOfFewFields) {
   EXPECT_FALSE(Read("3", FieldDialect::kSamplingParameters).ok());
 }
 
+TEST(RequestFields, APredictionIsATextOrPartsOfOne) {
+  const auto text = [](const std::string& prediction) {
+    const auto options = Read("{\"prediction\": " + prediction + "}");
+    EXPECT_TRUE(options.ok()) << options.status().ToString();
+    return options.ok() ? options->prediction : "";
+  };
+  EXPECT_EQ(text("null"), "");
+  EXPECT_EQ(text(R"({"type": "content", "content": "a\nb"})"), "a\nb");
+  EXPECT_EQ(text(R"({"type": "content", "content": [
+      {"type": "text", "text": "a"}, {"type": "text", "text": "b"}]})"),
+            "ab");
+  EXPECT_EQ(text(R"({"type": "content", "content": []})"), "");
+  ExpectRefused(R"({"prediction": "a"})", "prediction");
+  ExpectRefused(R"({"prediction": {"content": "a"}})", "prediction.type");
+  ExpectRefused(R"({"prediction": {"type": "text", "content": "a"}})",
+                "prediction.type");
+  ExpectRefused(R"({"prediction": {"type": "content"}})", "prediction.content");
+  ExpectRefused(R"({"prediction": {"type": "content", "content": 3}})",
+                "prediction.content");
+  ExpectRefused(R"({"prediction": {"type": "content", "content": ["a"]}})",
+                "prediction.content[0]");
+  ExpectRefused(R"({"prediction": {"type": "content",
+                    "content": [{"type": "image_url"}]}})",
+                "prediction.content[0].type");
+  ExpectRefused(R"({"prediction": {"type": "content",
+                    "content": [{"type": "text"}]}})",
+                "prediction.content[0].text");
+  // Of chats only, as with OpenAI.
+  EXPECT_EQ(Read(R"({"prediction": {"type": "content", "content": "a"}})",
+                 FieldDialect::kCompletions)
+                ->prediction,
+            "");
+}
+
 TEST(RequestFields, TokensThatMayBeDrawnAreListsThatMakeSense) {
   ExpectRefused(R"({"allowed_token_ids": []})", "allowed_token_ids");
   ExpectRefused(R"({"allowed_token_ids": [1, -1]})", "allowed_token_ids[1]");

@@ -284,6 +284,41 @@ TEST_F(EngineModel, ForbiddenTokensAreNeverDrawn) {
             Value(registry, "num_accepted_tokens"));
 }
 
+TEST_F(EngineModel, BitsAreTheSameWithAPrediction) {
+  std::vector<GenerateTask> tasks = RandomTasks(13);
+  auto plain = Make(1, int64_t{4} << 20, {.max_num_seqs = 1});
+  std::vector<Reader> expected;
+  for (GenerateTask& task : tasks) {
+    expected.emplace_back(MustSubmit(*plain, task));
+    ASSERT_EQ(expected.back().EndCode(), StatusCode::kOk);
+    // The answer, but for each tenth token.
+    task.prediction = expected.back().ids();
+    for (size_t i = 9; i < task.prediction.size(); i += 10) {
+      task.prediction[i] = 3 + (task.prediction[i] + 1) % 240;
+    }
+  }
+  // Ten pages: some are preempted in the middle of their output.
+  TickingClock clock;
+  auto engine = Make(2, int64_t{10} * 16 * 1024,
+                     {.speculative = {.num_tokens = 6}, .clock = &clock});
+  std::vector<Reader> readers;
+  for (const GenerateTask& task : tasks) {
+    readers.emplace_back(MustSubmit(*engine, task));
+  }
+  int32_t accepted = 0;
+  int32_t rejected = 0;
+  for (size_t i = 0; i < tasks.size(); ++i) {
+    ASSERT_EQ(readers[i].EndCode(), StatusCode::kOk);
+    EXPECT_TRUE(SameBits(readers[i].tokens, expected[i].tokens))
+        << "task " << i;
+    accepted += readers[i].end->prediction.accepted;
+    rejected += readers[i].end->prediction.rejected;
+  }
+  EXPECT_GT(engine->stats().preemptions, 0);
+  EXPECT_GT(accepted, 100);
+  EXPECT_GT(rejected, 10);
+}
+
 TEST_F(EngineModel, BitsAreTheSameWithADraftModel) {
   const std::string other = TempPath("engine_model_draft.gguf");
   models::TinyModel small;
