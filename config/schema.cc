@@ -318,7 +318,8 @@ void VisitText(LlmSettings& s, const SettingVisitor& visit) {
   visit({.name = "tool_call_parser",
          .help = "how the model writes tool calls: hermes (also Qwen), "
                  "llama3_json, pythonic, mistral, granite, deepseek_v3, "
-                 "deepseek_v31, gemma, harmony (gpt-oss) or none; auto: as the "
+                 "deepseek_v31, gemma, gemma4, harmony (gpt-oss) or none; "
+                 "auto: as the "
                  "chat template says"},
         &s.tool_call_parser);
   visit({.name = "reasoning_parser",

@@ -12,6 +12,7 @@
 #include "handlers/json_fields.h"
 #include "handlers/tool_prompt.h"
 #include "models/grammar/json_schema.h"
+#include "models/grammar/literal_grammar.h"
 
 namespace millrace::handlers {
 namespace {
@@ -52,10 +53,14 @@ Json Text(std::string value) {
   return {{"type", "const_string"}, {"value", std::move(value)}};
 }
 
-Json ArgumentsOf(const Json& tool) {
-  return {{"type", "json_schema"},
-          {"json_schema", SchemaOf(tool)},
-          {"max_whitespace_cnt", kMaxWhiteSpace}};
+Json ArgumentsOf(const ToolFormat& format, const Json& tool) {
+  Json content = {{"type", "json_schema"}, {"json_schema", SchemaOf(tool)}};
+  if (format.notation.empty()) {
+    content["max_whitespace_cnt"] = kMaxWhiteSpace;
+  } else {
+    content["notation"] = format.notation;
+  }
+  return content;
 }
 
 // A call of this tool, with `before` before its name.
@@ -66,7 +71,7 @@ Json CallTag(const ToolFormat& format, const Json& tool,
       .append(format.behind_name);
   return {{"type", "tag"},
           {"begin", std::move(begin)},
-          {"content", ArgumentsOf(tool)},
+          {"content", ArgumentsOf(format, tool)},
           {"end", format.behind_arguments}};
 }
 
@@ -86,18 +91,20 @@ Json CallsFromName(const ToolFormat& format, const Json& tools, bool several) {
           {"stop_after_first", !several || format.between_calls.empty()}};
 }
 
-// The arguments of a call whose name is written, and other calls.
+// The arguments of a call whose name is written, and other calls if there may
+// be any.
 Json CallsFromArguments(const ToolFormat& format, const Json& tool,
-                        const Json& tools) {
-  const Json others = {{"type", "tags_with_separator"},
-                       {"tags", CallTags(format, tools, format.between_calls)},
-                       {"separator", ""},
-                       {"at_least_one", false},
-                       {"stop_after_first", false}};
-  return {{"type", "sequence"},
-          {"elements",
-           Json::array({ArgumentsOf(tool),
-                        Text(std::string(format.behind_arguments)), others})}};
+                        const Json& tools, bool several) {
+  Json elements = Json::array(
+      {ArgumentsOf(format, tool), Text(std::string(format.behind_arguments))});
+  if (several) {
+    elements.push_back({{"type", "tags_with_separator"},
+                        {"tags", CallTags(format, tools, format.between_calls)},
+                        {"separator", ""},
+                        {"at_least_one", false},
+                        {"stop_after_first", false}});
+  }
+  return {{"type", "sequence"}, {"elements", std::move(elements)}};
 }
 
 // Any text with calls in it.
@@ -139,11 +146,12 @@ models::OutputConstraint CallConstraint(const OutputFormats& formats,
   const ToolChoice& choice = chat.tool_choice;
   const ToolFormat* format = formats.tools;
   if (choice.mode == ToolChoice::Mode::kNone || chat.tools == nullptr ||
-      chat.tools->empty() || format == nullptr || !format->json_arguments) {
+      chat.tools->empty() || format == nullptr) {
     return {};
   }
   const Json& tools = *chat.tools;
   if (choice.mode == ToolChoice::Mode::kAuto) {
+    if (format->trigger.empty()) return {};
     return TagOf(CallsInText(*format, tools, choice.parallel));
   }
   const std::string& only = OnlyName(choice);
@@ -152,13 +160,16 @@ models::OutputConstraint CallConstraint(const OutputFormats& formats,
   }
   const size_t i = PlaceOf(tools, only);
   // A named function is called once.
-  if (!choice.name.empty() || !choice.parallel ||
-      format->between_calls.empty()) {
+  const bool several =
+      choice.name.empty() && choice.parallel && !format->between_calls.empty();
+  // A call in JSON is read without what ends it.
+  if (!several && format->notation.empty()) {
     return {.kind = ConstraintKind::kJsonSchema,
             .text = DumpJson(SchemaOf(tools[i])),
             .field = FieldOf(i)};
   }
-  return WithEnd(*format, CallsFromArguments(*format, tools[i], tools));
+  return WithEnd(*format,
+                 CallsFromArguments(*format, tools[i], tools, several));
 }
 
 bool MayRunFreely(const ChatPrompt& chat) {
@@ -169,7 +180,8 @@ bool MayRunFreely(const ChatPrompt& chat) {
   });
 }
 
-Status AtTool(const ChatPrompt& chat, const Status& refusal) {
+Status AtTool(const OutputFormats& formats, const ChatPrompt& chat,
+              const Status& refusal) {
   if (refusal.code() != StatusCode::kInvalidArgument) return refusal;
   const std::string& only = OnlyName(chat.tool_choice);
   for (size_t i = 0; i < chat.tools->size(); ++i) {
@@ -180,9 +192,12 @@ Status AtTool(const ChatPrompt& chat, const Status& refusal) {
     constexpr size_t kMostReadAgainBytes = 8 << 10;
     const std::string text = DumpJson(SchemaOf(tool));
     if (text.size() > kMostReadAgainBytes) continue;
-    const auto schema = models::NormalSchema(text);
-    if (schema.ok()) continue;
-    return schema.status().Prefixed(FieldOf(i)).At(FieldOf(i));
+    auto checked = models::NormalSchema(text);
+    if (checked.ok() && !formats.tools->notation.empty()) {
+      checked = models::ArgumentsEbnf(*checked, formats.tools->notation);
+    }
+    if (checked.ok()) continue;
+    return checked.status().Prefixed(FieldOf(i)).At(FieldOf(i));
   }
   return refusal;
 }

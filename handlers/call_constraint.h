@@ -20,8 +20,8 @@ namespace millrace::handlers {
 // Where a call may come: any text, in which the beginning of a call
 // (ToolFormat::trigger) is followed by the rest of one.
 //
-// None where no call may come, or where the model's format does not write
-// arguments as JSON (pythonic, gemma).
+// None where no call may come, and where one may come in a format whose calls
+// begin as other texts do (pythonic).
 models::OutputConstraint CallConstraint(const OutputFormats& formats,
                                         const ChatPrompt& chat);
 
@@ -32,6 +32,7 @@ bool MayRunFreely(const ChatPrompt& chat);
 // The same refusal of such a constraint, at the tool whose schema is at fault:
 // tools[i].function.parameters. Statuses that do not refuse a schema come back
 // as they are.
-Status AtTool(const ChatPrompt& chat, const Status& refusal);
+Status AtTool(const OutputFormats& formats, const ChatPrompt& chat,
+              const Status& refusal);
 
 }  // namespace millrace::handlers

@@ -133,7 +133,7 @@ Status GenerateSession::TakeGrammar(const models::CompiledGrammar& grammar) {
     const bool is_refused =
         grammar.status().code() == StatusCode::kInvalidArgument;
     if (!is_refused || !MayRunFreely(chat)) {
-      return AtTool(chat, grammar.status());
+      return AtTool(parts_->formats, chat, grammar.status());
     }
   }
   // Without the library, and where a schema is refused that need not hold, a

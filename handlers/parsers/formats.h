@@ -29,12 +29,13 @@ struct ToolFormat {
   // where the name is known. A completion that must be a call starts with it.
   std::string_view before_name;
   std::string_view behind_name;
-  // The arguments are a JSON object, so that a schema can hold them.
-  bool json_arguments = true;
+  // How the arguments are written (models/grammar/literal_grammar.h); empty:
+  // as a JSON object.
+  std::string_view notation = {};
   // It reads reasoning, too (harmony).
   bool has_reasoning = false;
   // The beginning of `before_name` that no other text starts with: behind it
-  // comes a call.
+  // comes a call. Empty: other texts may start like a call.
   std::string_view trigger = {};
   // Behind the arguments; between there and the name of another call (empty:
   // one call comes); behind the last call.

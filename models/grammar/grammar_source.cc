@@ -10,6 +10,7 @@
 #include "config/base/utf8.h"
 #include "models/grammar/gbnf.h"
 #include "models/grammar/json_schema.h"
+#include "models/grammar/literal_grammar.h"
 #include "models/grammar/pattern.h"
 
 namespace millrace::models {
@@ -46,6 +47,22 @@ StatusOr<GrammarSource> OfGrammar(const std::string& text) {
   return GrammarSource{GrammarSource::Kind::kEbnf, std::move(ebnf)};
 }
 
+// {"type": "json_schema", "json_schema": {...}, "notation": "pythonic"}: the
+// arguments of a call, which are not written as JSON.
+StatusOr<Json> FromNotation(const Json& content) {
+  const Json& notation = content["notation"];
+  if (!notation.is_string() ||
+      !IsNotation(notation.get_ref<const std::string&>())) {
+    return InvalidArgument("there is no notation " + notation.dump());
+  }
+  ASSIGN_OR_RETURN(
+      const std::string schema,
+      NormalSchema(content.value("json_schema", Json(true)).dump()));
+  ASSIGN_OR_RETURN(std::string ebnf,
+                   ArgumentsEbnf(schema, notation.get<std::string>()));
+  return Json{{"type", "grammar"}, {"grammar", std::move(ebnf)}};
+}
+
 // Schemas, patterns and grammars inside are held to the same rules as alone.
 Status NormaliseSchemas(Json& value, int depth) {
   if (depth > kMaxSchemaDepth) {
@@ -56,6 +73,10 @@ Status NormaliseSchemas(Json& value, int depth) {
     for (Json& item : value) RETURN_IF_ERROR(NormaliseSchemas(item, depth + 1));
   }
   if (!value.is_object()) return OkStatus();
+  if (value.contains("notation")) {
+    ASSIGN_OR_RETURN(value, FromNotation(value));
+    return OkStatus();
+  }
   for (auto& [key, item] : value.items()) {
     if (key == "json_schema" || key == "schema") {
       ASSIGN_OR_RETURN(const std::string schema, NormalSchema(item.dump()));

@@ -244,8 +244,7 @@ StatusOr<std::shared_ptr<Servable>> LoadLanguageModel(
   const int64_t vocab_size = engine->info().vocab_size;
   Grammars grammars;
   grammars.text = GrammarsOf(model.tokenizer, vocab_size, false);
-  const bool holds_calls =
-      formats.tools != nullptr && formats.tools->json_arguments;
+  const bool holds_calls = formats.tools != nullptr;
   const bool shows_special =
       handlers::ParserSpec{.tools = formats.tools,
                            .reasoning = formats.reasoning}

@@ -146,12 +146,29 @@ def test_each_format_with_json_arguments(held, parser):
                 check(choice, names, tool_choice)
 
 
-@pytest.mark.parametrize("parser", ["pythonic", "gemma"])
-def test_other_formats_run_freely(held, parser):
+@pytest.mark.parametrize("parser", ["pythonic", "gemma", "gemma4"])
+def test_each_format_with_other_arguments(held, parser):
+    """Calls are read whole, so that one that max_tokens cut is content."""
     with start("--tool-call-parser", parser) as server:
-        choice = ask(connect(server), ["order"], "required", temperature=0)
-        assert choice.choices[0].finish_reason in ("tool_calls", "length",
-                                                   "stop")
+        client = connect(server)
+        for names, tool_choice in CHOICES:
+            for seed in range(4):
+                choice = ask(client, names, tool_choice, seed=seed,
+                             temperature=0 if seed == 0 else 2,
+                             parallel_tool_calls=False).choices[0]
+                if choice.finish_reason == "length":
+                    continue
+                check(choice, names, tool_choice, several=False)
+        choice = ask(client, ["now"], "required", temperature=2,
+                     parallel_tool_calls=False).choices[0]
+        (call,) = check(choice, ["now"], "required", several=False)
+        assert call == ("now", "{}")
+        bad = {"type": "function", "function": {
+            "name": "f", "parameters": {"type": "object", "properties": {
+                "x": {"type": "string", "pattern": "^a+$"}}}}}
+        error = refused(client, [tool("order"), bad], "required")
+        assert error.param == "tools[1].function.parameters"
+        assert "'pattern'" in error.message and "/properties/x" in error.message
 
 
 def refused(client, tools, tool_choice):

@@ -105,8 +105,9 @@ TEST(CallConstraint, TheOnlyToolMayBeCalledSeveralTimes) {
 }
 
 TEST(CallConstraint, InFreeTextACallIsHeldFromItsBeginningOn) {
-  for (const char* parser : {"hermes", "llama3_json", "mistral", "granite",
-                             "deepseek_v3", "deepseek_v31", "harmony"}) {
+  for (const char* parser :
+       {"hermes", "llama3_json", "mistral", "granite", "deepseek_v3",
+        "deepseek_v31", "harmony", "gemma", "gemma4"}) {
     const OutputFormats formats = Format(parser);
     const ToolFormat& words = *formats.tools;
     ChatPrompt chat = ChatWith(kTwoTools);
@@ -137,13 +138,25 @@ TEST(CallConstraint, AStrictToolDoesNotRunFreely) {
   EXPECT_FALSE(MayRunFreely(chat));
 }
 
-TEST(CallConstraint, NoneWhereNoCallMayComeOrItsArgumentsAreNotJson) {
+TEST(CallConstraint, NoneWhereNoCallMayCome) {
   ChatPrompt chat = ChatWith(kTwoTools, "f");
-  EXPECT_FALSE(CallConstraint(Format("pythonic"), chat));
-  EXPECT_FALSE(CallConstraint(Format("gemma"), chat));
   EXPECT_FALSE(CallConstraint(Format("none"), chat));
   chat.tool_choice.mode = ToolChoice::Mode::kNone;
   EXPECT_FALSE(CallConstraint(Format("hermes"), chat));
+  // Any list begins like a call.
+  chat.tool_choice.mode = ToolChoice::Mode::kAuto;
+  EXPECT_FALSE(CallConstraint(Format("pythonic"), chat));
+}
+
+TEST(CallConstraint, ACallThatIsNotJsonIsHeldUpToItsEnd) {
+  const OutputConstraint call =
+      CallConstraint(Format("pythonic"), ChatWith(kTwoTools, "f"));
+  const Json format = Json::parse(call.text)["format"];
+  EXPECT_EQ(format["elements"][1]["value"], "]");
+  const Json& one = format["elements"][0];
+  ASSERT_EQ(one["elements"].size(), 2u) << "a named function is called once";
+  EXPECT_EQ(one["elements"][0]["notation"], "pythonic");
+  EXPECT_EQ(one["elements"][1]["value"], ")");
 }
 
 TEST(CallConstraint, ARefusalNamesTheToolAndTheKeyword) {
@@ -153,15 +166,17 @@ TEST(CallConstraint, ARefusalNamesTheToolAndTheKeyword) {
       "type": "object", "not": {}}}}])";
   const Status refusal = InvalidArgument("no").At("tools");
   for (const char* name : {"", "g"}) {
-    const Status status = AtTool(ChatWith(kBad, name), refusal);
+    const Status status =
+        AtTool(Format("hermes"), ChatWith(kBad, name), refusal);
     EXPECT_EQ(status.code(), StatusCode::kInvalidArgument);
     EXPECT_EQ(status.field(), "tools[1].function.parameters");
     EXPECT_THAT(std::string(status.message()), HasSubstr("keyword 'not'"));
   }
   // The fault is elsewhere.
-  EXPECT_EQ(AtTool(ChatWith(kBad, "f"), refusal).field(), "tools");
+  EXPECT_EQ(AtTool(Format("hermes"), ChatWith(kBad, "f"), refusal).field(),
+            "tools");
   const Status busy = ResourceExhausted("busy");
-  EXPECT_EQ(AtTool(ChatWith(kBad), busy).code(), busy.code());
+  EXPECT_EQ(AtTool(Format("hermes"), ChatWith(kBad), busy).code(), busy.code());
 }
 
 }  // namespace

@@ -207,7 +207,7 @@ TEST(Gemma, BothVersions) {
               "true],c:{d:null}}<end_function_call>",
               "@f:{\"a\": \"x, \\\"y\\\"\", \"b\": [1, true], \"c\": "
               "{\"d\": null}}");
-  ExpectTools("gemma", "Ok <|tool_call>call:f{a:<|\"|>x<|\"|>}<tool_call|>",
+  ExpectTools("gemma4", "Ok <|tool_call>call:f{a:<|\"|>x<|\"|>}<tool_call|>",
               "Ok|@f:{\"a\": \"x\"}");
   ExpectTools("gemma", "<start_function_call>f{}<end_function_call>!",
               "<start_function_call>f{}<end_function_call>!");
