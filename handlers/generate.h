@@ -3,6 +3,7 @@
 // start of a stop string, and end.
 #pragma once
 
+#include <functional>
 #include <memory>
 #include <string>
 #include <vector>
@@ -25,8 +26,9 @@ struct GenerateParts {
   std::string model;  // for messages
   std::shared_ptr<const models::Tokenizer> tokenizer;
   std::shared_ptr<const models::ChatTemplate> chat_template;  // or null
-  // Of all requests; null: the model as it is.
-  std::shared_ptr<const models::LoraAdapter> adapter = {};
+  // Asked for each request as it begins; where there is none or it says null,
+  // the model is as it is.
+  std::function<std::shared_ptr<const models::LoraAdapter>()> adapter = {};
   models::GenerationDefaults defaults = {};
   OutputFormats formats = {};  // how the model writes calls and reasoning
   // Those that requests may name (logits_processor_fields.h).

@@ -187,7 +187,7 @@ StatusOr<scheduler::GenerateTask> MakeTask(const GenerateParts& parts,
   scheduler::GenerateTask task;
   task.sampling = SamplingOf(parts, options, max_tokens);
   task.prompt_logprobs = options.echo && options.logprobs.has_value();
-  task.adapter = parts.adapter;
+  if (parts.adapter) task.adapter = parts.adapter();
   if (!options.prediction.empty()) {
     ASSIGN_OR_RETURN(task.prediction,
                      EncodePrediction(parts, options.prediction,

@@ -341,7 +341,7 @@ LoraAdapter::LoraAdapter(std::vector<Layer> layers, LoraDtype dtype,
                          HugeBuffer memory, std::string name)
     : layers_(std::move(layers)),
       dtype_(dtype),
-      memory_(std::move(memory)),
+      memory_(std::make_shared<const HugeBuffer>(std::move(memory))),
       number_(NextNumber()),
       name_(std::move(name)) {}
 
@@ -354,8 +354,25 @@ LoraAdapter::LoraAdapter(std::vector<Layer> layers, LoraDtype dtype,
       number_(NextNumber()),
       name_(std::move(name)) {}
 
+LoraAdapter::LoraAdapter(const LoraAdapter& other, std::vector<Layer> layers)
+    : layers_(std::move(layers)),
+      dtype_(other.dtype_),
+      memory_(other.memory_),
+      number_(NextNumber()),
+      name_(other.name_) {}
+
+std::shared_ptr<const LoraAdapter> LoraAdapter::Scaled(float factor) const {
+  CHECK(on_device_ == nullptr, "a device's scales are in its own memory");
+  std::vector<Layer> layers = layers_;
+  for (Layer& layer : layers) {
+    for (LoraDelta& delta : layer) delta.scale *= factor;
+  }
+  return std::shared_ptr<const LoraAdapter>(
+      new LoraAdapter(*this, std::move(layers)));
+}
+
 int64_t LoraAdapter::num_bytes() const {
-  return on_device_ != nullptr ? on_device_->num_bytes() : memory_.size();
+  return on_device_ != nullptr ? on_device_->num_bytes() : memory_->size();
 }
 
 int32_t LoraAdapter::rank() const {

@@ -59,7 +59,7 @@ struct LoraDelta {
   int32_t rank = 0;  // 0: the matrix stays as it is
   LoraMatrix a;      // [rank][inputs]
   LoraMatrix b;      // [outputs][rank], times the adapter's scale
-  float scale = 1;   // A x times this is what B takes; a power of two
+  float scale = 1;   // A x times this is what B takes
   // Of int8: outputs whose ranks share a row of `b`; see lora_packing.h.
   int32_t outputs_a_row = 1;
 };
@@ -85,13 +85,18 @@ class LoraAdapter {
   int32_t rank() const;  // the greatest
   LoraDtype dtype() const { return dtype_; }
   int64_t num_bytes() const;
+  // The same weights with another effect, under a number of its own. Not for
+  // one in a device's own memory.
+  std::shared_ptr<const LoraAdapter> Scaled(float factor) const;
   // In a device's own memory; null: in the host's.
   const LoraOnDevice* on_device() const { return on_device_.get(); }
 
  private:
+  LoraAdapter(const LoraAdapter& other, std::vector<Layer> layers);
+
   const std::vector<Layer> layers_;
   const LoraDtype dtype_;
-  const HugeBuffer memory_;
+  const std::shared_ptr<const HugeBuffer> memory_;  // of all scales; or null
   const std::shared_ptr<const LoraOnDevice> on_device_;
   const uint32_t number_;
   const std::string name_;

@@ -7,10 +7,12 @@
 namespace millrace::server::http {
 namespace {
 
-// The first row whose text the pattern begins with.
+// The first row whose text the pattern begins with, and whose method it has if
+// the row names one.
 struct Rule {
   std::string_view prefix;
   Access access;
+  std::string_view method = {};
 };
 constexpr Rule kRules[] = {
     {"/metrics", Access::kScrape},
@@ -24,6 +26,7 @@ constexpr Rule kRules[] = {
     {"/v2/repository/", Access::kManage},
     {"/v1/load_lora_adapter", Access::kManage},
     {"/v1/unload_lora_adapter", Access::kManage},
+    {"/lora-adapters", Access::kManage, "POST"},
     {"/v2/logging", Access::kManage},
     {"/v2/trace/", Access::kManage},
     {"/v2/models/{id}/trace/", Access::kManage},
@@ -55,7 +58,10 @@ bool AnsweredWhenFull(std::string_view method, std::string_view target) {
 Access AccessOf(const Route& route) {
   if (route.method == "OPTIONS") return Access::kPublic;  // describes routes
   for (const Rule& rule : kRules) {
-    if (route.pattern.starts_with(rule.prefix)) return rule.access;
+    if (route.pattern.starts_with(rule.prefix) &&
+        (rule.method.empty() || rule.method == route.method)) {
+      return rule.access;
+    }
   }
   if (route.is_public) return Access::kPublic;
   return route.method == "POST" ? Access::kInfer : Access::kAnyKey;

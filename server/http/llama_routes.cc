@@ -1,6 +1,6 @@
-// llama.cpp's own routes: /completion, /infill, /props, /slots and
-// /lora-adapters. Sequences share one pool of memory here, so that a slot is
-// only a place among those that run at once.
+// llama.cpp's own routes: /completion, /infill, /props and /slots; that of
+// adapters is in lora_routes.cc. Sequences share one pool of memory here, so
+// that a slot is only a place among those that run at once.
 // Source: github.com/ggml-org/llama.cpp/blob/master/tools/server/README.md
 #include <algorithm>
 #include <array>
@@ -330,23 +330,6 @@ void ServeLlamaSlotAction(const Site&,
                  .At("action");
   }
   exchange->Send(ErrorResponse(status));
-}
-
-// They are chosen by the name of the model in a request; llama.cpp chooses by
-// scales, which stay 1 here.
-void ServeLoraAdapters(const Site& site,
-                       const std::shared_ptr<Exchange>& exchange) {
-  Json list = Json::array();
-  for (const auto& each : site.services.repository->List()) {
-    if (each->facts().parent.empty() || !MayUse(*exchange, each->id())) {
-      continue;
-    }
-    list.push_back({{"id", list.size()},
-                    {"name", each->id()},
-                    {"path", each->facts().path},
-                    {"scale", 1.0}});
-  }
-  exchange->Send(JsonResponse(200, DumpJson(list)));
 }
 
 }  // namespace millrace::server::http

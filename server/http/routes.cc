@@ -91,6 +91,8 @@ constexpr Route kServing[] = {
      "llama.cpp: refused, with what to use instead", "Any", "Any"},
     {"GET", "/lora-adapters", ServeLoraAdapters,
      "llama.cpp: the adapters that are loaded", "", "Any"},
+    {"POST", "/lora-adapters", ServeLoraScales,
+     "llama.cpp: sets the scales of adapters", "Any", "Any"},
     {"POST", "/v1/load_lora_adapter", ServeLoadLora,
      "Loads a LoRA adapter (--allow-runtime-lora-updating)", "Any", ""},
     {"POST", "/v1/unload_lora_adapter", ServeUnloadLora,

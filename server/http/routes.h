@@ -136,6 +136,7 @@ void ServeLlamaSlotAction(const Site&, const std::shared_ptr<Exchange>&);
 void ServeLoadLora(const Site&, const std::shared_ptr<Exchange>&);
 void ServeUnloadLora(const Site&, const std::shared_ptr<Exchange>&);
 void ServeLoraAdapters(const Site&, const std::shared_ptr<Exchange>&);
+void ServeLoraScales(const Site&, const std::shared_ptr<Exchange>&);
 
 // anthropic_routes.cc: on the handler pool.
 void ServeMessages(const Site&, const std::shared_ptr<Exchange>&);

@@ -11,10 +11,12 @@ namespace millrace::server {
 
 LoraModel::LoraModel(ModelFacts facts, const TextFacts& text,
                      std::shared_ptr<Servable> base,
+                     std::shared_ptr<models::LiveLora> adapter,
                      std::unique_ptr<handlers::GenerateHandler> handler)
     : Servable(std::move(facts)),
       text_(text),
       base_(std::move(base)),
+      adapter_(std::move(adapter)),
       handler_(std::move(handler)) {}
 
 StatusOr<handlers::TensorHandler*> LoraModel::ForTensors() const {
@@ -36,7 +38,8 @@ StatusOr<std::shared_ptr<Servable>> LoadLoraModel(
                    models::LoadLora(path, *host.base, name));
   handlers::GenerateParts parts = host.parts;
   parts.model = name;
-  parts.adapter = adapter;
+  auto live = std::make_shared<models::LiveLora>(adapter);
+  parts.adapter = [live] { return live->Get(); };
   ModelFacts facts;
   facts.id = name;
   facts.version = base->version();
@@ -54,7 +57,7 @@ StatusOr<std::shared_ptr<Servable>> LoadLoraModel(
                              {"memory_mib", adapter->num_bytes() >> 20}});
   const TextFacts text = *base->text_facts();
   return std::shared_ptr<Servable>(std::make_shared<LoraModel>(
-      std::move(facts), text, std::move(base),
+      std::move(facts), text, std::move(base), std::move(live),
       handlers::MakeGenerateHandler(std::move(parts))));
 }
 

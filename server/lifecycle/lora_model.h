@@ -12,7 +12,7 @@
 #include <memory>
 #include <string>
 
-#include "models/llm/lora.h"
+#include "models/llm/live_lora.h"
 #include "server/lifecycle/servable.h"
 
 namespace millrace::server {
@@ -21,6 +21,7 @@ class LoraModel final : public Servable {
  public:
   LoraModel(ModelFacts facts, const TextFacts& text,
             std::shared_ptr<Servable> base,
+            std::shared_ptr<models::LiveLora> adapter,
             std::unique_ptr<handlers::GenerateHandler> handler);
 
   ModelKind kind() const override { return ModelKind::kText; }
@@ -29,12 +30,17 @@ class LoraModel final : public Servable {
     return handler_.get();
   }
   StatusOr<handlers::TensorHandler*> ForTensors() const override;
+  double adapter_scale() const override { return adapter_->scale(); }
+  Status SetAdapterScale(double scale) override {
+    return adapter_->SetScale(static_cast<float>(scale));
+  }
   // The base drains its engine, in which the adapter's requests run.
   bool Drain(std::chrono::steady_clock::time_point) override { return true; }
 
  private:
   const TextFacts text_;
   const std::shared_ptr<Servable> base_;  // shared: it serves by itself, too
+  const std::shared_ptr<models::LiveLora> adapter_;  // the handler asks it, too
   const std::unique_ptr<handlers::GenerateHandler> handler_;
 };
 

@@ -33,6 +33,10 @@ Status Servable::SetInstanceCount(int64_t) {
                        "' generates text, whose requests share one engine");
 }
 
+Status Servable::SetAdapterScale(double) {
+  return Unimplemented("the model '" + id() + "' is no LoRA adapter");
+}
+
 std::string Servable::config_json() const {
   MutexLock lock(mu_);
   return config_json_;

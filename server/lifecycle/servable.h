@@ -99,6 +99,11 @@ class Servable {
   // While it serves, without losing a request. UNIMPLEMENTED for text.
   virtual Status SetInstanceCount(int64_t count);
 
+  // Of a LoRA adapter: how much of it requests get that begin now.
+  // UNIMPLEMENTED for what is none, or where its device cannot.
+  virtual double adapter_scale() const { return 1; }
+  virtual Status SetAdapterScale(double scale);
+
   // No new requests; running ones go on until the deadline, then end with
   // UNAVAILABLE. True if all of them ended by themselves.
   virtual bool Drain(std::chrono::steady_clock::time_point deadline) = 0;

@@ -66,6 +66,39 @@ def test_an_adapter_is_a_model_of_its_own_name(server):
     assert complete(server, "sql", tokens) != complete(server, "base", tokens)
 
 
+def test_scales_change_live(server):
+    """As llama.cpp's clients set them: for requests that begin afterwards."""
+    tokens = list(range(5, 45))
+
+    def scale(*entries):
+        return requests.post(server.url + "/lora-adapters", timeout=60,
+                             json=list(entries))
+
+    base, whole = (complete(server, name, tokens) for name in ("base", "sql"))
+    assert scale({"id": 0, "scale": 0}).json() == {"success": True}
+    assert complete(server, "sql", tokens) == base
+    assert scale({"id": 0, "scale": 0.5}).status_code == 200
+    (listed,) = json.loads(server.get("/lora-adapters"))
+    assert listed == {"id": 0, "name": "sql", "path": str(ADAPTER),
+                      "scale": 0.5}
+    half = complete(server, "sql", tokens)
+    assert half != whole and half != base
+    assert complete(server, "base", tokens) == base
+    assert scale({"id": 0, "scale": 1}).status_code == 200
+    assert complete(server, "sql", tokens) == whole
+    assert scale().status_code == 200  # those that are not named get 0
+    assert complete(server, "sql", tokens) == base
+    assert scale({"id": 0, "scale": 1}).status_code == 200
+    for bad, param in (({"id": 1, "scale": 1}, "[0].id"),
+                       ({"id": 0, "scale": -1}, "[0].scale"),
+                       ({"id": 0, "scale": "1"}, "[0].scale"),
+                       ({"id": 0}, "[0]")):
+        answer = scale(bad)
+        assert answer.status_code == 400
+        assert answer.json()["error"]["param"] == param
+    assert complete(server, "sql", tokens) == whole
+
+
 def test_loaded_and_unloaded_live_beside_others(server):
     tokens = list(range(5, 45))
     alone = {model: complete(server, model, tokens)

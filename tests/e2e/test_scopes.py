@@ -105,6 +105,7 @@ REST = {
       POST /v2/cudasharedmemory/region/{region}/register
       POST /v2/cudasharedmemory/unregister""",
     MANAGE: """
+      POST /lora-adapters
       POST /v2/repository/index
       POST /v2/repository/models/{id}/load
       POST /v2/repository/models/{id}/unload

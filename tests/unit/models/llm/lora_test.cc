@@ -13,6 +13,7 @@
 #include <tuple>
 
 #include "models/cpu/isa.h"
+#include "models/llm/live_lora.h"
 #include "models/llm/lora_config.h"
 #include "models/llm/lora_inspect.h"
 #include "models/llm/lora_packing.h"
@@ -333,6 +334,35 @@ TEST(LoraPacking, KeepsElevenBitsOfF32AndAllOfBf16) {
     EXPECT_EQ(Unpacked(kept.b, 1), q.b);
     EXPECT_LT((*adapter)->num_bytes(), (*exact)->num_bytes());
   }
+}
+
+TEST(LiveLora, AScaleIsAnAdapterOfItsOwnOverTheSameWeights) {
+  LoraFloatLayers layers(1);
+  LoraFloats& q = layers[0][static_cast<size_t>(LoraTarget::kQ)];
+  q.rank = 1;
+  q.a = {1, 2, 3, 4};
+  q.b = {5, 6};
+  const auto adapter =
+      PackLora(layers, {.kernels = ListKernels().back().kernels}, "sql");
+  ASSERT_TRUE(adapter.ok()) << adapter.status().ToString();
+  LiveLora live(*adapter);
+  EXPECT_EQ(live.Get(), *adapter);
+  ASSERT_TRUE(live.SetScale(0.5f).ok());
+  const auto half = live.Get();
+  EXPECT_EQ(live.scale(), 0.5f);
+  EXPECT_NE(half->number(), (*adapter)->number());
+  EXPECT_EQ(half->name(), "sql");
+  EXPECT_EQ(half->num_bytes(), (*adapter)->num_bytes());
+  const LoraDelta& whole = (*adapter)->delta(0, LoraTarget::kQ);
+  const LoraDelta& scaled = half->delta(0, LoraTarget::kQ);
+  EXPECT_EQ(scaled.scale, whole.scale / 2);
+  EXPECT_EQ(scaled.a.matrix.data, whole.a.matrix.data);
+  ASSERT_TRUE(live.SetScale(0.5f).ok());
+  EXPECT_EQ(live.Get(), half) << "what is computed with it is found again";
+  ASSERT_TRUE(live.SetScale(0).ok());
+  EXPECT_EQ(live.Get(), nullptr);
+  ASSERT_TRUE(live.SetScale(1).ok());
+  EXPECT_EQ(live.Get(), *adapter);
 }
 
 TEST(LoraDtype, IsNamedAsInTheSettings) {
