@@ -214,6 +214,7 @@ OutputProcessor::Options OutputOptionsOf(const GenerateParts& parts,
       .ignore_eos = options.ignore_eos,
       .skip_special_tokens = options.skip_special_tokens,
       .logprobs = options.logprobs.has_value(),
+      .ids = options.return_ids,
       .min_tokens = options.min_tokens};
   if (const auto* chat = std::get_if<ChatPrompt>(&request.prompt)) {
     output.parser = ParserSpecOf(parts, *chat, task.prompt);

@@ -108,7 +108,8 @@ struct GenerateOptions {
   bool include_stop_str_in_output = false;
   bool ignore_eos = false;
   bool skip_special_tokens = true;
-  bool echo = false;  // completions: the prompt comes first
+  bool echo = false;        // completions: the prompt comes first
+  bool return_ids = false;  // of the output tokens
   // max_tokens beyond what the context leaves, or none, mean what it leaves.
   bool clip_to_context = false;
   std::optional<int> logprobs = {};  // alternatives per token, 0…20
@@ -150,7 +151,8 @@ struct OutputDelta {
   DeltaKind kind = DeltaKind::kContent;
   std::string text = {};
   std::vector<TokenLogprobs> logprobs = {};  // when asked for
-  int32_t num_tokens = 0;  // output tokens that this piece stands for
+  int32_t num_tokens = 0;         // output tokens that this piece stands for
+  std::vector<int32_t> ids = {};  // these tokens, when asked for
   // Of a call: its place among all calls. Its first piece has its name, and an
   // id if the model made one.
   int32_t call_idx = 0;

@@ -27,6 +27,7 @@ bool OutputProcessor::StopsAt(int32_t id) const {
 bool OutputProcessor::Push(const scheduler::TokenEvent& event) {
   if (stop_reason_) return false;
   ++num_tokens_;
+  if (options_.ids) unsent_ids_.push_back(event.id);
   const bool stops = StopsAt(event.id);
   if (stops) {
     stop_reason_.emplace();
@@ -69,8 +70,11 @@ std::vector<OutputDelta> OutputProcessor::Take() {
     Parse(std::move(delta), deltas);
     return deltas;
   }
-  if (!delta.text.empty() || !delta.logprobs.empty()) {
+  // At the end ids may be left that have no text.
+  const bool last_ids = (finished_ || stop_reason_) && !unsent_ids_.empty();
+  if (!delta.text.empty() || !delta.logprobs.empty() || last_ids) {
     delta.num_tokens = std::exchange(unsent_tokens_, 0);
+    delta.ids = std::exchange(unsent_ids_, {});
     deltas.push_back(std::move(delta));
   }
   return deltas;
@@ -87,12 +91,14 @@ void OutputProcessor::Parse(OutputDelta text,
     parsed_->Finish();
   }
   std::vector<OutputDelta> found = parsed_->Take();
-  if (found.empty() && parser_ended_ && !unsent_logprobs_.empty()) {
+  if (found.empty() && parser_ended_ &&
+      !(unsent_logprobs_.empty() && unsent_ids_.empty())) {
     found.emplace_back();
   }
   if (found.empty()) return;
   found.front().num_tokens = std::exchange(unsent_tokens_, 0);
   found.front().logprobs = std::exchange(unsent_logprobs_, {});
+  found.front().ids = std::exchange(unsent_ids_, {});
   if (found.front().kind == DeltaKind::kReasoning) {
     reasoning_tokens_ += found.front().num_tokens;
   }

@@ -49,6 +49,7 @@ class OutputProcessor {
     bool ignore_eos = false;          // the model's end is not among stop_ids
     bool skip_special_tokens = true;  // they have no text
     bool logprobs = false;            // of each token, with its alternatives
+    bool ids = false;                 // each token's, what ends it included
     int64_t min_tokens = 0;           // stop strings count behind these
     std::optional<PromptEcho> echo = {};
     ParserSpec parser = {};  // parts content, reasoning and calls
@@ -91,6 +92,7 @@ class OutputProcessor {
   int64_t num_tokens_ = 0;
   int32_t unsent_tokens_ = 0;                   // that had nothing to show
   std::vector<TokenLogprobs> unsent_logprobs_;  // and theirs
+  std::vector<int32_t> unsent_ids_;             // of pushed tokens
   int64_t reasoning_tokens_ = 0;
   bool finished_ = false;  // Finish was called
   bool parser_ended_ = false;

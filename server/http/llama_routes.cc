@@ -16,6 +16,7 @@
 #include "handlers/request_fields.h"
 #include "server/http/completion_reply.h"
 #include "server/http/llama_prompts.h"
+#include "server/http/llama_shapes.h"
 #include "server/http/pool_work.h"
 #include "server/http/routes.h"
 #include "server/http/timings.h"
@@ -26,21 +27,35 @@ namespace {
 
 using Json = nlohmann::ordered_json;
 
+constexpr int64_t kMostProbs = 20;  // n_probs
+
 class LlamaForm final : public CompletionForm {
  public:
-  // `index`: of the prompt. `prompt_only`: the one token that is computed is
-  // not shown.
-  LlamaForm(size_t index, std::string model, std::shared_ptr<const Json> prompt,
-            bool prompt_only)
-      : index_(index),
-        model_(std::move(model)),
-        prompt_(std::move(prompt)),
-        prompt_only_(prompt_only) {}
+  // What the answers to all prompts of a request have in common.
+  struct Common {
+    std::string model;
+    Json settings;
+    bool prompt_only = false;  // the one token that is computed is not shown
+    bool shows_ids = false;    // of all tokens, at the end
+    bool shows_probabilities = false;
+    std::vector<std::string> fields;  // of the answer that are asked for
+  };
+  // `index`: of the prompt.
+  LlamaForm(size_t index, std::shared_ptr<const Common> common,
+            std::shared_ptr<const Json> prompt)
+      : index_(index), common_(std::move(common)), prompt_(std::move(prompt)) {}
 
   std::string Whole(const Completed& completed) override {
     Json body = Last(completed);
-    if (!prompt_only_) body["content"] = completed.choice.text;
-    return DumpJson(body);
+    if (!common_->prompt_only) {
+      body["content"] = completed.choice.text;
+      if (common_->shows_ids) body["tokens"] = completed.choice.ids;
+      if (common_->shows_probabilities) {
+        body["completion_probabilities"] =
+            LlamaProbabilities(completed.choice.logprobs);
+      }
+    }
+    return DumpJson(ChosenFields(common_->fields, std::move(body)));
   }
   std::string Begin(const handlers::Usage& prompt) override {
     evaluated_ = prompt.prompt_tokens;
@@ -48,18 +63,22 @@ class LlamaForm final : public CompletionForm {
   }
   std::string Piece(const handlers::OutputDelta& delta,
                     const ChoiceText&) override {
-    if (prompt_only_) return "";
+    if (common_->prompt_only) return "";
     predicted_ += delta.num_tokens;
-    return SseEvent(DumpJson(Json{{"index", index_},
-                                  {"content", delta.text},
-                                  {"tokens", Json::array()},
-                                  {"stop", false},
-                                  {"id_slot", 0},
-                                  {"tokens_predicted", predicted_},
-                                  {"tokens_evaluated", evaluated_}}));
+    Json piece = {{"index", index_},
+                  {"content", delta.text},
+                  {"tokens", delta.ids},
+                  {"stop", false},
+                  {"id_slot", 0},
+                  {"tokens_predicted", predicted_},
+                  {"tokens_evaluated", evaluated_}};
+    if (common_->shows_probabilities) {
+      piece["completion_probabilities"] = LlamaProbabilities(delta.logprobs);
+    }
+    return SseEvent(DumpJson(piece));
   }
   std::string End(const Completed& completed) override {
-    return SseEvent(DumpJson(Last(completed)));
+    return SseEvent(DumpJson(ChosenFields(common_->fields, Last(completed))));
   }
   std::string LateFailure(const Status& status) override {
     return "error: " + ErrorResponse(status).body + "\n\n";
@@ -78,11 +97,11 @@ class LlamaForm final : public CompletionForm {
             {"tokens", Json::array()},
             {"id_slot", 0},
             {"stop", true},
-            {"model", model_},
+            {"model", common_->model},
             {"tokens_predicted",
-             prompt_only_ ? 0 : completed.usage.completion_tokens},
+             common_->prompt_only ? 0 : completed.usage.completion_tokens},
             {"tokens_evaluated", completed.usage.prompt_tokens},
-            {"generation_settings", Json::object()},
+            {"generation_settings", common_->settings},
             {"prompt", *prompt_},
             {"has_new_line", choice.text.find('\n') != std::string::npos},
             {"truncated", false},
@@ -96,9 +115,8 @@ class LlamaForm final : public CompletionForm {
   }
 
   const size_t index_;
-  const std::string model_;
+  const std::shared_ptr<const Common> common_;
   const std::shared_ptr<const Json> prompt_;
-  const bool prompt_only_;
   int64_t evaluated_ = 0;
   int64_t predicted_ = 0;
 };
@@ -106,7 +124,7 @@ class LlamaForm final : public CompletionForm {
 // The body's sampling fields in the words of a completion.
 StatusOr<Json> SamplingFields(const Json& body) {
   Json fields = body;
-  for (const char* name : {"return_tokens", "return_progress"}) {
+  for (const char* name : {"return_progress", "post_sampling_probs"}) {
     ASSIGN_OR_RETURN(const auto wanted, handlers::ReadBool(body, name));
     if (wanted.value_or(false)) {
       return InvalidArgument(std::string(name) +
@@ -115,12 +133,12 @@ StatusOr<Json> SamplingFields(const Json& body) {
           .Because("unsupported_parameter");
     }
   }
-  ASSIGN_OR_RETURN(const auto probs, handlers::ReadInt(body, "n_probs"));
-  if (probs.value_or(0) > 0) {
-    return InvalidArgument("n_probs is " + std::to_string(*probs) +
-                           " but is not supported; send logprobs to "
-                           "/v1/completions")
-        .At("n_probs")
+  ASSIGN_OR_RETURN(const Json* scales, handlers::ReadArray(body, "lora"));
+  if (scales != nullptr && !scales->empty()) {
+    return InvalidArgument(
+               "lora has scales of adapters but a request chooses one by its "
+               "name as 'model'; POST /lora-adapters sets scales")
+        .At("lora")
         .Because("unsupported_parameter");
   }
   ASSIGN_OR_RETURN(const auto predict, handlers::ReadInt(body, "n_predict"));
@@ -154,7 +172,24 @@ StatusOr<Json> SamplingFields(const Json& body) {
                            "logprobs", "suffix", "echo"}) {
     fields.erase(name);
   }
+  ASSIGN_OR_RETURN(
+      const auto probs,
+      handlers::ReadInt(body, "n_probs", {.min = 0, .max = kMostProbs}));
+  if (probs.value_or(0) > 0) fields["logprobs"] = *probs;
   return fields;
+}
+
+StatusOr<std::vector<std::string>> ReadResponseFields(const Json& body) {
+  std::vector<std::string> names;
+  ASSIGN_OR_RETURN(const Json* list,
+                   handlers::ReadArray(body, "response_fields"));
+  for (size_t i = 0; list != nullptr && i < list->size(); ++i) {
+    ASSIGN_OR_RETURN(
+        names.emplace_back(),
+        handlers::AsString((*list)[i],
+                           "response_fields[" + std::to_string(i) + "]"));
+  }
+  return names;
 }
 
 // Starts a completion of each prompt, all with the body's sampling.
@@ -167,16 +202,27 @@ Status Complete(const Site& site, const std::shared_ptr<Exchange>& exchange,
                        fields, handlers::FieldDialect::kCompletions));
   options.clip_to_context = true;
   ASSIGN_OR_RETURN(const auto stream, handlers::ReadBool(body, "stream"));
+  ASSIGN_OR_RETURN(const auto ids, handlers::ReadBool(body, "return_tokens"));
+  ASSIGN_OR_RETURN(const auto predict, handlers::ReadInt(body, "n_predict"));
+  auto common = std::make_shared<LlamaForm::Common>();
+  common->model = exchange->facts().model;
+  common->settings = LlamaSettings(
+      {.stream = stream.value_or(false), .n_predict = predict.value_or(-1)},
+      options, *model->text_facts());
   // It only fills the cache with the prompt; the engine makes a token anyway.
-  const bool prompt_only = body.value("n_predict", Json()) == 0;
+  common->prompt_only = predict == 0;
+  common->shows_ids = ids.value_or(false);
+  common->shows_probabilities = options.logprobs.has_value();
+  ASSIGN_OR_RETURN(common->fields, ReadResponseFields(body));
+  // As there, pieces of a stream have theirs anyway.
+  options.return_ids = common->shows_ids || stream.value_or(false);
   std::vector<CompletionPart> parts;
   for (LlamaPrompt& prompt : prompts) {
     CompletionPart& part = parts.emplace_back();
     part.request.prompt = std::move(prompt.prompt);
     part.request.options = options;
-    part.form =
-        std::make_unique<LlamaForm>(parts.size() - 1, exchange->facts().model,
-                                    std::move(prompt.shown), prompt_only);
+    part.form = std::make_unique<LlamaForm>(parts.size() - 1, common,
+                                            std::move(prompt.shown));
   }
   return StartCompletions(site, exchange, std::move(model), std::move(parts),
                           stream.value_or(false));

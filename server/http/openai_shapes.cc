@@ -192,6 +192,7 @@ void ChoiceText::Add(handlers::OutputDelta& delta, std::string_view id_prefix) {
   for (handlers::TokenLogprobs& token : delta.logprobs) {
     logprobs.push_back(token);
   }
+  ids.insert(ids.end(), delta.ids.begin(), delta.ids.end());
   switch (delta.kind) {
     case handlers::DeltaKind::kContent:
       text += delta.text;

@@ -41,6 +41,7 @@ struct ChoiceText {
   std::string reasoning;
   std::vector<ToolCallText> calls;
   std::vector<handlers::TokenLogprobs> logprobs;
+  std::vector<int32_t> ids;  // of its tokens, when asked for
   handlers::FinishReason reason = handlers::FinishReason::kError;
   std::variant<std::monostate, std::string, int32_t> stop_reason;
 

@@ -37,6 +37,74 @@ def test_completion(server):
     assert events[-1]["timings"]["predicted_n"] == 4
 
 
+def test_the_tokens_of_an_answer(server):
+    ask = dict(prompt="The capital of France is", temperature=0, n_predict=8)
+    assert post(server, "/completion", **ask).json()["tokens"] == []
+    answer = post(server, "/completion", return_tokens=True, **ask).json()
+    assert len(answer["tokens"]) == 8
+    text = requests.post(server.url + "/detokenize", timeout=60, json={
+        "tokens": answer["tokens"]}).json()["content"]
+    assert text == answer["content"]
+    events = [json.loads(line[6:]) for line in post(
+        server, "/completion", stream=True, **ask).text.splitlines()
+        if line.startswith("data: ")]
+    assert [id for e in events for id in e["tokens"]] == answer["tokens"]
+    # What ends an answer is a token, too.
+    ends = post(server, "/completion", return_tokens=True, **{
+        **ask, "n_predict": 200, "prompt": "<|im_start|>user\nSay yes."
+        "<|im_end|>\n<|im_start|>assistant\n"}).json()
+    assert ends["stop_type"] == "eos"
+    assert len(ends["tokens"]) == ends["tokens_predicted"]
+    assert post(server, "/completion", return_tokens=True, **{
+        **ask, "n_predict": 0}).json()["tokens"] == []
+
+
+def test_probabilities_and_chosen_fields(server):
+    ask = dict(prompt="The capital of France is", temperature=0, n_predict=4,
+               n_probs=3)
+    answer = post(server, "/completion", return_tokens=True, **ask).json()
+    told = answer["completion_probabilities"]
+    assert [token["id"] for token in told] == answer["tokens"]
+    assert "".join(token["token"] for token in told) == answer["content"]
+    for token in told:
+        assert bytes(token["bytes"]).decode() == token["token"]
+        assert len(token["top_logprobs"]) == 3
+        assert token["top_logprobs"][0]["logprob"] == token["logprob"] <= 0
+    events = [json.loads(line[6:]) for line in post(
+        server, "/completion", stream=True, **ask).text.splitlines()
+        if line.startswith("data: ")]
+    assert [token for e in events[:-1]
+            for token in e["completion_probabilities"]] == told
+    names = ["content", "generation_settings/n_predict", "timings/none"]
+    chosen = post(server, "/completion", response_fields=names, **ask).json()
+    assert chosen == {"content": answer["content"],
+                      "generation_settings/n_predict": 4}
+
+
+def test_the_settings_of_an_answer(server):
+    ask = dict(prompt="a", n_predict=2, seed=3, temperature=0.5, top_k=7,
+               repeat_penalty=1.1, dry_multiplier=0.8, stop=["x"],
+               logit_bias=[[5, -1.5]], mirostat=2, grammar='root ::= "a"*')
+    for stream in (False, True):
+        text = post(server, "/completion", stream=stream, **ask).text
+        answer = json.loads(text.strip().splitlines()[-1].removeprefix("data: "))
+        settings = answer["generation_settings"]
+        for name in ("n_predict", "seed", "temperature", "top_k", "stop",
+                     "dry_multiplier", "repeat_penalty", "mirostat",
+                     "grammar"):
+            assert settings[name] == pytest.approx(ask[name]), name
+        assert settings["logit_bias"] == [{"token": 5, "bias": -1.5}]
+        assert settings["stream"] is stream
+        assert settings["min_p"] == 0 and settings["dry_base"] == 1.75
+    by_default = post(server, "/completion", prompt="a", n_predict=1).json()
+    params = json.loads(server.get("/props"))[
+        "default_generation_settings"]["params"]
+    for name, value in params.items():
+        name = name.replace("repetition_penalty", "repeat_penalty")
+        assert by_default["generation_settings"][name] == pytest.approx(value)
+    assert by_default["generation_settings"]["seed"] == 2**32 - 1
+
+
 def test_several_prompts(server):
     """A list of strings is as many prompts; with an id in it, it is one."""
     ask = dict(temperature=0, n_predict=4)
@@ -103,8 +171,11 @@ def test_samplers(server):
 
 
 def test_what_is_not_there_is_refused(server):
-    for body, param in (({"n_probs": 3}, "n_probs"),
-                        ({"return_tokens": True}, "return_tokens"),
+    for body, param in (({"n_probs": 21}, "n_probs"),
+                        ({"post_sampling_probs": True}, "post_sampling_probs"),
+                        ({"response_fields": [3]}, "response_fields[0]"),
+                        ({"return_progress": True}, "return_progress"),
+                        ({"lora": [{"id": 0, "scale": 1}]}, "lora"),
                         ({"mirostat": 1}, "mirostat"),
                         ({"prompt": None}, "prompt")):
         answer = post(server, "/completion", **{"prompt": "a", **body})

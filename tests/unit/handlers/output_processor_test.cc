@@ -52,6 +52,29 @@ TEST_F(OutputProcessorTest, TokensBecomeOneDelta) {
   EXPECT_FALSE(output.stop_reason());
 }
 
+TEST_F(OutputProcessorTest, IdsGoWithTheTextThatTheyMake) {
+  OutputProcessor output =
+      Make({.stop = {"cd"}, .stop_ids = {'z'}, .ids = true});
+  EXPECT_TRUE(Say(output, "abc"));
+  auto deltas = output.Take();  // c may begin the stop string
+  ASSERT_THAT(deltas, SizeIs(1));
+  EXPECT_EQ(deltas[0].text, "ab");
+  std::vector<int32_t> ids = deltas[0].ids;
+  EXPECT_FALSE(Say(output, "ez"));
+  deltas = output.Take();
+  ASSERT_THAT(deltas, SizeIs(1));
+  EXPECT_EQ(deltas[0].text, "ce");
+  ids.insert(ids.end(), deltas[0].ids.begin(), deltas[0].ids.end());
+  EXPECT_EQ(ids, (std::vector<int32_t>{'a', 'b', 'c', 'e', 'z'}));
+  // An end without text has its own delta.
+  OutputProcessor ends = Make({.stop_ids = {'z'}, .ids = true});
+  EXPECT_FALSE(Say(ends, "z"));
+  deltas = ends.Take();
+  ASSERT_THAT(deltas, SizeIs(1));
+  EXPECT_EQ(deltas[0].ids, std::vector<int32_t>{'z'});
+  EXPECT_THAT(ends.Take(), IsEmpty());
+}
+
 TEST_F(OutputProcessorTest, StopStringEndsItAndLaterTokensAreDropped) {
   OutputProcessor output = Make({.stop = {"END"}});
   EXPECT_FALSE(Say(output, "onEND"));
