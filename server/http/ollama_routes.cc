@@ -274,7 +274,7 @@ Json Details(const Servable& servable) {
           {"family", family},
           {"families", Json::array({family})},
           {"parameter_size", SizeName(servable.text_facts()->num_parameters)},
-          {"quantization_level", ""}};
+          {"quantization_level", servable.text_facts()->quantization}};
 }
 
 // The `ollama` program shows the first twelve of its digits. Of the model's

@@ -203,6 +203,7 @@ StatusOr<std::shared_ptr<Servable>> LoadLanguageModel(
                     .trained_context = model.info.trained_context,
                     .num_parameters = model.info.num_parameters,
                     .file_bytes = model.info.file_bytes,
+                    .quantization = model.info.quantization,
                     .default_sampling = model.generation,
                     .max_num_seqs = model.runner->info().limits.max_seqs,
                     .chat_template = model.chat_template == nullptr

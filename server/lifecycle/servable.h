@@ -50,6 +50,7 @@ struct TextFacts {
   int32_t trained_context = 0;  // and as it was trained
   int64_t num_parameters = 0;
   int64_t file_bytes = 0;
+  std::string quantization = {};  // the type of most weights: "Q4_1"
   // Sampling of requests that leave it out.
   models::GenerationDefaults default_sampling = {};
   int32_t max_num_seqs = 1;        // sequences that run at once

@@ -83,6 +83,7 @@ def test_models(plain):
     assert re.fullmatch("[0-9a-f]{64}", model.digest)
     assert plain.list().models[0].digest == model.digest
     assert model.details.family == "llama"
+    assert model.details.quantization_level == "Q4_1"
     shown = plain.show(MODEL_ID)
     assert "completion" in shown.capabilities and "im_start" in shown.template
     assert shown.modelinfo["general.architecture"] == "llama"
