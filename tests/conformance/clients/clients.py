@@ -1,7 +1,8 @@
 #!/usr/bin/env python3
 """langchain-openai and instructor, unmodified, against the real binary: a loop of
-tools, structured output, streams. Outside the gate: instructor wants older
-releases of packages that the gate pins, and both bring 30 packages along.
+tools, structured output, streams, Responses, strict modes. The gate has a part of
+it (tests/e2e/test_frameworks.py), with the packages that it pins; here both bring
+the releases that they ask for.
 
     python3 -m venv /tmp/clients
     /tmp/clients/bin/pip install langchain-openai instructor
