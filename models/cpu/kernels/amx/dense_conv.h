@@ -43,7 +43,7 @@ class TileConv {
          .ld_y = a.ld_y,
          .n = a.n,
          .epilogue = &a.epilogue,
-         .far = AreFar(a.y_bf16, a.ld_y, a.pixel_end - a.pixel_begin)});
+         .far = AreFar(a.y_bf16, a.ld_y, a.pixel_end - a.pixel_begin, K(a))});
     if (ReadsPlanes(a)) {
       RunPlanes(blocks, a, data);
     } else {

@@ -22,15 +22,16 @@ struct Results {
   int64_t ld_y = 0;
   int64_t n = 0;
   const Epilogue* epilogue = nullptr;
-  // Whether they are more than stay in L2: then their lines are asked for,
-  // since stores that miss wait for each other.
+  // Their lines are asked for, since stores that miss wait for each other.
   bool far = false;
 };
 
-// Of so many rows.
-inline bool AreFar(const Bf16* y_bf16, int64_t ld_y, int64_t rows) {
+// Whether results of so many rows are more than stay in L2, and come so fast
+// that a call waits for their lines.
+inline bool AreFar(const Bf16* y_bf16, int64_t ld_y, int64_t rows, int64_t k) {
   constexpr int64_t kBytesInL2 = 1 << 20;
-  return rows * ld_y * (y_bf16 != nullptr ? 2 : 4) > kBytesInL2;
+  constexpr int64_t kMostK = 512;
+  return k <= kMostK && rows * ld_y * (y_bf16 != nullptr ? 2 : 4) > kBytesInL2;
 }
 
 class Ending {

@@ -53,7 +53,8 @@ class DenseRows {
          .ld_y = args.ld_y,
          .n = args.n,
          .epilogue = &args.epilogue,
-         .far = AreFar(args.y_bf16, args.ld_y, args.row_end - args.row_begin)});
+         .far = AreFar(args.y_bf16, args.ld_y, args.row_end - args.row_begin,
+                       args.k)});
     const int64_t each = BlockRows(args.k);
     for (int64_t row = args.row_begin; row < args.row_end; row += each) {
       const int64_t left = args.row_end - row;

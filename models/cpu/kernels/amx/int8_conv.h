@@ -110,11 +110,14 @@ class Int8TileConv {
   static int64_t K(const Window& w, int64_t channels) {
     return w.kernel_h * w.kernel_w * channels;
   }
-  // Whether the results of a call are more than stay in L2.
+  // Whether results are more than stay in L2, and come so fast that a call
+  // waits for their lines.
   static bool IsFar(const Int8ConvArgs& a) {
     constexpr int64_t kResultsInL2 = 1 << 20;
+    constexpr int64_t kMostK = 512;
     const int64_t each = a.y != nullptr ? 1 : 4;
-    return (a.pixel_end - a.pixel_begin) * a.ld_y * each > kResultsInL2;
+    return K(a.window, a.x.channels) <= kMostK &&
+           (a.pixel_end - a.pixel_begin) * a.ld_y * each > kResultsInL2;
   }
   static int64_t WholeSteps(int64_t k) {
     return (k + Gemm::kStep - 1) / Gemm::kStep * Gemm::kStep;
