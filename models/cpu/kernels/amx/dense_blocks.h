@@ -178,22 +178,21 @@ class DenseBlocks {
   void RowByRow(const Rows& rows) {
     const bool streams = PanelBytes() > kPanelsInL1;
     const int64_t panels = panels_.end - panels_.begin;
-    Ahead no_panel;
-    Ahead no_rows;
     for (int64_t row = 0; row < rows.num_whole; row += kRows) {
       Ahead next_rows = RowsAfter(rows, row, panels * panels_.steps);
       for (int64_t panel = panels_.begin; panel < panels_.end; ++panel) {
         if (streams) {
           Block<true, Streams::kPanels>(rows.whole, row, kRows, rows, panel,
-                                        no_panel, next_rows);
+                                        next_rows);
         } else {
           Block<true, Streams::kNothing>(rows.whole, row, kRows, rows, panel,
-                                         no_panel, next_rows);
+                                         next_rows);
         }
       }
     }
+    Ahead nothing;
     for (int64_t panel = panels_.begin; panel < panels_.end; ++panel) {
-      RestBlock(rows, panel, no_panel, no_rows);
+      RestBlock(rows, panel, nothing);
     }
   }
 
@@ -203,31 +202,25 @@ class DenseBlocks {
       const int64_t blocks =
           rows.num_whole / kRows + static_cast<int64_t>(rows.num_rest > 0);
       Ahead next_panel = PanelAfter(panel, blocks);
-      Ahead next_rows;
       for (int64_t row = 0; row < rows.num_whole; row += kRows) {
-        // Later panels find the rows in L2.
-        if (panel == panels_.begin) {
-          next_rows = RowsAfter(rows, row, panels_.steps);
-        }
         if (once) {
           Block<true, Streams::kRows>(rows.whole, row, kRows, rows, panel,
-                                      next_panel, next_rows);
+                                      next_panel);
         } else {
           Block<true, Streams::kNothing>(rows.whole, row, kRows, rows, panel,
-                                         next_panel, next_rows);
+                                         next_panel);
         }
       }
-      RestBlock(rows, panel, next_panel, next_rows);
+      RestBlock(rows, panel, next_panel);
     }
   }
-  void RestBlock(const Rows& rows, int64_t panel, Ahead& next_panel,
-                 Ahead& next_rows) {
+  void RestBlock(const Rows& rows, int64_t panel, Ahead& next) {
     if (rows.num_rest > kTileRows) {
       Block<true, Streams::kNothing>(rows.rest, 0, rows.num_rest, rows, panel,
-                                     next_panel, next_rows);
+                                     next);
     } else if (rows.num_rest > 0) {
       Block<false, Streams::kNothing>(rows.rest, 0, rows.num_rest, rows, panel,
-                                      next_panel, next_rows);
+                                      next);
     }
   }
 
@@ -237,15 +230,13 @@ class DenseBlocks {
   struct Beside {
     Ending& before;
     const Ending& own;
-    Ahead next_panel;
-    Ahead next_rows;
+    Ahead next;
     int share;
     bool asks;
     int at = 0;
 
     void Step() {
-      next_panel.Some();
-      next_rows.Some();
+      next.Some();
       if (asks) own.AskFor(at, at + share);
       at += share;
       before.Until(at);
@@ -255,8 +246,7 @@ class DenseBlocks {
   // `num_rows` rows of `from`, beginning with its row `row`, by one panel.
   template <bool kTwo, Streams kStreams>
   void Block(const RunRows& from, int64_t row, int64_t num_rows,
-             const Rows& rows, int64_t panel, Ahead& next_panel,
-             Ahead& next_rows) {
+             const Rows& rows, int64_t panel, Ahead& next) {
     float* sums = sums_[turn_];
     turn_ ^= 1;
     const bool is_rest = &from == &rows.rest;
@@ -265,9 +255,7 @@ class DenseBlocks {
                rows.row_of == nullptr ? nullptr : rows.row_of + at,
                panel * Ending::kPanel);
     const int64_t share = (kRows + panels_.steps - 1) / panels_.steps;
-    Beside beside{
-        ending_,   own, next_panel, next_rows, static_cast<int>(share),
-        own.asks()};
+    Beside beside{ending_, own, next, static_cast<int>(share), own.asks()};
     tiles_.template Zero<0>();
     tiles_.template Zero<1>();
     tiles_.template Zero<2>();
@@ -294,8 +282,7 @@ class DenseBlocks {
         b += kPanelStepBytes;
       }
     }
-    next_panel = beside.next_panel;
-    next_rows = beside.next_rows;
+    next = beside.next;
     ending_.Until(kRows);
     constexpr int64_t kLd = Ending::kPanel * 4;
     tiles_.template Store<0>(sums, kLd);
