@@ -9,6 +9,7 @@
 #include <cstddef>
 #include <cstdint>
 
+#include "models/cpu/kernels/amx/ask_to_write.h"
 #include "models/cpu/kernels/avx512bf16/bf16_factors.h"
 #include "models/cpu/kernels/dense/math.h"
 
@@ -143,13 +144,6 @@ class Ending {
       }
     }
   };
-
-  // The compiler's own function would ask for reading.
-  static void AskToWrite(const void* p) {
-    asm volatile("prefetchw %[line]"
-                 :
-                 : [line] "m"(*static_cast<const char*>(p)));
-  }
 
   bool IsWhole() const { return results_->n - n0_ >= kPanel; }
 

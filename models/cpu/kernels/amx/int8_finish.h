@@ -11,6 +11,7 @@
 #include <cstddef>
 #include <cstdint>
 
+#include "models/cpu/kernels/amx/ask_to_write.h"
 #include "models/cpu/kernels/dense/math.h"
 #include "models/cpu/kernels/dense_int8/epilogue.h"
 #include "models/cpu/kernels/dense_int8/quick.h"
@@ -86,13 +87,6 @@ class Int8TileFinish {
 
  private:
   using Self = Int8TileFinish;
-
-  // The compiler's own function would ask for reading.
-  static void AskToWrite(const void* p) {
-    asm volatile("prefetchw %[line]"
-                 :
-                 : [line] "m"(*static_cast<const char*>(p)));
-  }
 
   // What of the epilogue 16 outputs have in common.
   struct Column {
