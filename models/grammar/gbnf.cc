@@ -2,8 +2,7 @@
 // sign by sign.
 #include "models/grammar/gbnf.h"
 
-#include <cstdio>
-
+#include "models/grammar/literal_parts.h"
 #include "models/grammar/pattern.h"
 
 namespace millrace::models {
@@ -88,21 +87,7 @@ std::string EbnfOfChoices(const std::vector<std::string>& choices) {
   std::string out = "root ::= ";
   for (size_t i = 0; i < choices.size(); ++i) {
     if (i > 0) out += " | ";
-    out += '"';
-    for (const char c : choices[i]) {
-      const auto byte = static_cast<unsigned char>(c);
-      if (c == '"' || c == '\\') {
-        out += '\\';
-        out += c;
-      } else if (byte < 0x20 || byte == 0x7f) {
-        char escape[8];
-        std::snprintf(escape, sizeof(escape), "\\x%02x", byte);
-        out += escape;
-      } else {
-        out += c;
-      }
-    }
-    out += '"';
+    out += EbnfText(choices[i]);
   }
   return out + "\n";
 }
