@@ -5,7 +5,6 @@
 
 #include <algorithm>
 #include <chrono>
-#include <cstring>
 #include <filesystem>
 #include <fstream>
 #include <memory>
@@ -20,6 +19,7 @@
 #include "models/llm/page_groups.h"
 #include "tests/support/temp_path.h"
 #include "tests/unit/scheduler/engine_fixture.h"
+#include "tests/unit/scheduler/same_bits.h"
 
 namespace millrace::scheduler {
 namespace {
@@ -54,14 +54,6 @@ std::vector<GenerateTask> RandomTasks(uint32_t seed) {
     tasks.push_back(std::move(task));
   }
   return tasks;
-}
-
-bool SameBits(const std::vector<TokenEvent>& a,
-              const std::vector<TokenEvent>& b) {
-  return std::ranges::equal(a, b, [](const TokenEvent& x, const TokenEvent& y) {
-    return x.id == y.id &&
-           std::memcmp(&x.logprob, &y.logprob, sizeof(float)) == 0;
-  });
 }
 
 struct Load {
@@ -131,19 +123,7 @@ TEST_P(EngineGroups, BitsAreThoseOfOneGroup) {
                         .max_tokens = way.chunk},
                        {.max_num_batched_tokens = way.chunk,
                         .enable_prefix_caching = way.caches});
-    std::vector<Reader> readers;
-    int32_t found = 0;
-    for (const GenerateTask& task : tasks) {
-      readers.emplace_back(MustSubmit(*engine, task));
-    }
-    for (size_t i = 0; i < tasks.size(); ++i) {
-      ASSERT_EQ(readers[i].EndCode(), StatusCode::kOk);
-      found += readers[i].end->cached_tokens;
-      EXPECT_TRUE(SameBits(readers[i].tokens, expected[i].tokens))
-          << "answer of request " << i;
-      EXPECT_TRUE(SameBits(readers[i].prompt, expected[i].prompt))
-          << "prompt of request " << i;
-    }
+    const int32_t found = ExpectSameBits(*engine, tasks, expected);
     preemptions += engine->stats().preemptions;
     if (way.caches && way.kv_bytes != tight) {
       EXPECT_GT(found, 0);

@@ -6,7 +6,6 @@
 #include <atomic>
 #include <chrono>
 #include <cstdio>
-#include <cstring>
 #include <memory>
 #include <random>
 #include <string>
@@ -17,11 +16,10 @@
 #include "tests/data/tiny_gguf.h"
 #include "tests/support/temp_path.h"
 #include "tests/unit/scheduler/engine_fixture.h"
+#include "tests/unit/scheduler/same_bits.h"
 
 namespace millrace::scheduler {
 namespace {
-
-using models::TokenLogprob;
 
 std::vector<GenerateTask> RandomTasks(uint32_t seed) {
   std::mt19937 random(seed);
@@ -58,22 +56,6 @@ std::vector<GenerateTask> RandomTasks(uint32_t seed) {
     tasks.push_back(std::move(task));
   }
   return tasks;
-}
-
-// Bits, not values: a NaN equals itself and 0 is not -0.
-bool SameBits(const std::vector<TokenEvent>& a,
-              const std::vector<TokenEvent>& b) {
-  const auto same = [](const TokenEvent& x, const TokenEvent& y) {
-    return x.id == y.id &&
-           std::memcmp(&x.logprob, &y.logprob, sizeof(float)) == 0 &&
-           x.top.size() == y.top.size() &&
-           std::equal(x.top.begin(), x.top.end(), y.top.begin(),
-                      [](const TokenLogprob& s, const TokenLogprob& t) {
-                        return std::memcmp(&s, &t, sizeof(s)) == 0;
-                      });
-  };
-  return a.size() == b.size() &&
-         std::equal(a.begin(), a.end(), b.begin(), same);
 }
 
 // Each look at it is a millisecond later: steps take the same time however many
@@ -147,19 +129,7 @@ TEST_F(EngineModel, BitsAreTheSameAloneAndInACrowd) {
     auto engine = Make(way.threads, way.kv_bytes,
                        {.max_num_batched_tokens = way.chunk,
                         .enable_prefix_caching = way.caches});
-    std::vector<Reader> readers;
-    int32_t found = 0;
-    for (const GenerateTask& task : tasks) {
-      readers.emplace_back(MustSubmit(*engine, task));
-    }
-    for (size_t i = 0; i < tasks.size(); ++i) {
-      ASSERT_EQ(readers[i].EndCode(), StatusCode::kOk);
-      found += readers[i].end->cached_tokens;
-      EXPECT_TRUE(SameBits(readers[i].tokens, expected[i].tokens))
-          << "answer of request " << i;
-      EXPECT_TRUE(SameBits(readers[i].prompt, expected[i].prompt))
-          << "prompt of request " << i;
-    }
+    const int32_t found = ExpectSameBits(*engine, tasks, expected);
     if (way.preempts) {
       EXPECT_GT(engine->stats().preemptions, 0);
     }
