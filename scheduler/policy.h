@@ -25,7 +25,8 @@
 // hold_back.h adds is seen here as `held`.
 //
 // A prompt of a model with windows may lack its next page (kv_ledger.h). Then
-// it takes what there is, or waits, and nobody starts before it goes on.
+// it computes the rows that its pages hold, or none in this step, and no
+// waiting sequence starts until it has the page.
 //
 // When a decode needs a page and none is available, or all that run are prompts
 // that wait for one, the last running sequence

@@ -264,9 +264,9 @@ struct GroupNormArgs {
   int64_t ld_y = 0;
 };
 
-// v = x + mask (if any); m = max v; e = exp(v - m); y = e * (1 / tree(e)), or
-// y = (v - m) - log(tree(e)). A row of nothing but -infinity, or one with a
-// NaN, becomes NaN. May be done in place.
+// v = x + mask (if any); m = max v; e = exp(v - m), 0 where that is below
+// 2^-126; y = e * (1 / tree(e)), or y = (v - m) - log(tree(e)). A row of
+// nothing but -infinity, or one with a NaN, becomes NaN. May be done in place.
 struct SoftmaxArgs {
   const float* x = nullptr;
   int64_t ld_x = 0;
@@ -291,7 +291,8 @@ enum class ReduceKind : int32_t { kSum, kMean, kMax, kMin };
 // Chain of a row, over chunks of 512 keys, ascending; a key that the causal
 // limit hides, and a chunk whose scores are all -infinity, is passed over:
 //   s = Σ (q[i] * scale) * k[i] as a product; s = s + mask; m = max s;
-//   p = exp(s - m); l = tree(p); o = Σ p * v as a product; o = o + 0
+//   p = exp(s - m), 0 for s - m below -69.3 (2^-100); l = tree(p);
+//   o = Σ p * v as a product; o = o + 0
 //   further chunks: M' = max(M, m); a = exp(M - M'); b = exp(m - M');
 //   M = M'; L = fma(L, a, l * b); O = fma(O, a, o * b)
 //   out = O * (1 / L)

@@ -32,7 +32,7 @@ struct Events {
   int64_t drafts_held_back = 0;  // for want of its pages, rows or context
   int64_t saved_pages = 0;
   int64_t restored_pages = 0;
-  int64_t all_fetch = 0;  // steps in which nobody could run
+  int64_t all_fetch = 0;  // empty steps: every sequence waited for stored pages
 };
 
 // Pages of the cells go to a store and come back.
