@@ -434,7 +434,7 @@ void EngineLoop::ApplySampled(Job& job, TokenEvent event, Clock::Time now) {
 
 void EngineLoop::End(std::unique_ptr<Job>& job, Status status,
                      FinishReason reason) {
-  if (!job->scheduled) fair_order_.Withdraw(job->tenant, job->fair_prompt);
+  fair_order_.Ended(job->tenant, job->fair_prompt, job->num_output());
   GiveBack(job->sequence);
   StreamEnd end = {.status = std::move(status), .reason = reason};
   end.prompt_tokens = job->sequence.num_prompt;

@@ -6,25 +6,29 @@ namespace millrace::scheduler {
 
 int64_t FairOrder::Tag(const TenantShare& tenant, int32_t num_prompt) {
   const int64_t earliest = virtual_time_ - kCredit * kScale;
-  if (next_.size() > kManyTenants) {
-    std::erase_if(next_, [earliest](const auto& each) {
-      return each.second <= earliest;  // as if it had never asked
+  if (tags_.size() > kManyTenants) {  // without those who begin anew anyway
+    std::erase_if(tags_, [earliest](const auto& each) {
+      return std::max(each.second.next, each.second.last) <= earliest;
     });
   }
-  const auto [known, is_new] = next_.try_emplace(tenant.id, earliest);
-  const int64_t tag = std::max(known->second, earliest);
-  known->second = tag + Cost(tenant, num_prompt);
-  return tag;
+  Tags& tags =
+      tags_.try_emplace(tenant.id, Tags{earliest, earliest}).first->second;
+  tags.next = std::max(tags.next, earliest);
+  tags.last = std::max(tags.next, tags.last);
+  tags.next += Scaled(tenant, num_prompt + kCompletionTokens);
+  return tags.last;
 }
 
-void FairOrder::Withdraw(const TenantShare& tenant, int32_t num_prompt) {
-  const auto known = next_.find(tenant.id);
-  if (known != next_.end()) known->second -= Cost(tenant, num_prompt);
+void FairOrder::Ended(const TenantShare& tenant, int32_t num_prompt,
+                      std::optional<int32_t> num_output) {
+  const auto known = tags_.find(tenant.id);
+  if (known == tags_.end()) return;
+  const int64_t more = num_output ? *num_output * kOutputTokens : -num_prompt;
+  known->second.next += Scaled(tenant, more - kCompletionTokens);
 }
 
-int64_t FairOrder::Cost(const TenantShare& tenant, int32_t num_prompt) {
-  const int64_t cost = (num_prompt + kCompletionTokens) * kScale;
-  return cost / std::max(tenant.weight, 1);
+int64_t FairOrder::Scaled(const TenantShare& tenant, int64_t tokens) {
+  return tokens * kScale / std::max(tenant.weight, 1);
 }
 
 void FairOrder::Started(int64_t tag) {

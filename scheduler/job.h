@@ -6,6 +6,7 @@
 
 #include <cstdint>
 #include <memory>
+#include <optional>
 #include <stop_token>
 
 #include "config/base/clock.h"
@@ -40,6 +41,12 @@ struct Job {
   int32_t fair_prompt = 0;  // prompt tokens that the fair order counts
   bool scheduled = false;   // a step has run some of it
   Clock::Time began;        // of that step, when scheduled
+
+  // Output tokens; absent: no step has run.
+  std::optional<int32_t> num_output() const {
+    if (!scheduled) return std::nullopt;
+    return sequence.num_output();
+  }
 };
 
 }  // namespace millrace::scheduler

@@ -3,6 +3,7 @@
 #include <gtest/gtest.h>
 
 #include <algorithm>
+#include <optional>
 #include <vector>
 
 #include "scheduler/page_manager.h"
@@ -30,10 +31,36 @@ TEST(FairOrder, AWithdrawnRequestCostsNothing) {
   FairOrder order;
   order.Tag(kQuiet, 100);
   const int64_t queued = order.Tag(kQuiet, 50'000);
-  order.Withdraw(kQuiet, 50'000);
+  order.Ended(kQuiet, 50'000, std::nullopt);
   EXPECT_EQ(order.Tag(kQuiet, 100), queued);
-  order.Withdraw(kFlood, 100);  // never asked
+  order.Ended(kFlood, 100, 1000);  // never asked
   EXPECT_EQ(order.Tag(kFlood, 100), FairOrder().Tag(kFlood, 100));
+}
+
+// Both ask as often as the other, one request at a time, with equal prompts:
+// who generates little stands first, although each request looks the same when
+// it comes.
+TEST(FairOrder, ATenantPaysForWhatItGenerates) {
+  FairOrder order;
+  order.Tag(kFlood, 100);
+  order.Tag(kQuiet, 100);
+  for (int i = 0; i < 20; ++i) {
+    order.Ended(kFlood, 100, 128);
+    order.Ended(kQuiet, 100, 4);
+    const int64_t quiet = order.Tag(kQuiet, 100);
+    const int64_t flood = order.Tag(kFlood, 100);
+    EXPECT_LT(quiet, flood);
+    order.Started(quiet);
+    order.Started(flood);
+  }
+}
+
+TEST(FairOrder, ShortCompletionsLetNoLaterRequestOfTheirTenantPass) {
+  FairOrder order;
+  int64_t last = 0;
+  for (int i = 0; i < 20; ++i) last = order.Tag(kFlood, 10);
+  for (int i = 0; i < 19; ++i) order.Ended(kFlood, 10, 0);
+  EXPECT_GE(order.Tag(kFlood, 10), last);
 }
 
 TEST(FairOrder, AQuietTenantStandsBeforeWhatAFloodHasBegun) {
