@@ -11,7 +11,8 @@
 #
 # One build by clang serves both: suites and fuzzers link the same objects. The
 # suites of the release and the end-to-end tests, which wait more than they compute,
-# run while the sanitizers' builds take what they leave of the cores.
+# run while the sanitizers' builds take what they leave of the cores; those of ASan
+# beside the build of TSan, if the others are over.
 #
 # Results stay in build/results; a finding of a fuzzer in build/asan/findings.
 set -uo pipefail
@@ -22,7 +23,7 @@ full=false
 case ${1:-} in
   "") ;;
   --full) full=true ;;
-  -h | --help) sed -n '2,16s/^# \{0,1\}//p' "$0"; exit 0 ;;
+  -h | --help) sed -n '2,17s/^# \{0,1\}//p' "$0"; exit 0 ;;
   *) echo "run.sh: there is no option $1; see --help" >&2; exit 2 ;;
 esac
 
@@ -145,22 +146,33 @@ step "dependencies" deploy/install_deps.sh || finish
 step "test environment" make_venv
 step "default model" default_model
 
+release_tests=
 if step "build release" build release all; then
   { suite release; end_to_end; } >"$results/release.log" 2>&1 &
+  release_tests=$!
   lower=(nice -n 19)
 fi
 
 asan_label=fast tsan_label=tsan fuzz_seconds=5
 if $full; then asan_label='' tsan_label='' fuzz_seconds=120; fi
+export UBSAN_OPTIONS=print_stacktrace=1
 
 step "build asan" build asan "tests_${asan_label:-all}" fuzzers && asan=true
+# Where much had to be compiled, the end-to-end tests are over by now, and these suites
+# take their place beside the last build. Two sets at a time would be too many.
+asan_tests=
+if ${asan:-false} && [ -n "$release_tests" ] && ! kill -0 "$release_tests" 2>/dev/null; then
+  suite asan ${asan_label:+"$asan_label"} >"$results/asan.log" 2>&1 &
+  asan_tests=$!
+fi
 step "build tsan" build tsan "tests_${tsan_label:-all}" && tsan=true
 wait
-[ ! -e "$results/release.log" ] || cat "$results/release.log"
+for log in release asan; do
+  [ ! -e "$results/$log.log" ] || cat "$results/$log.log"
+done
 
-export UBSAN_OPTIONS=print_stacktrace=1
 if ${asan:-false}; then
-  suite asan ${asan_label:+"$asan_label"}
+  [ -n "$asan_tests" ] || suite asan ${asan_label:+"$asan_label"}
   export -f step fuzz
   export results fuzz_seconds
   grep . build/asan/fuzzers.txt | xargs -P "$(nproc)" -I NAME \
