@@ -109,7 +109,8 @@ WALLS = [
                              "models/cpu/graph_kernels.h",
                              "models/cpu/graph_int8_kernels.h",
                              "models/cpu/pool_rows.h",
-                             "models/cpu/tree_kernels.h"]),
+                             "models/cpu/tree_kernels.h",
+                             "models/cpu/winograd_kernels.h"]),
 ]
 # Folders that never meet, and the files that may see both.
 STRANGERS = [

@@ -261,6 +261,9 @@ StatusOr<std::unique_ptr<Step>> MakeConvStep(const Node& node,
   if (IsDepthwise(node, context.graph)) {
     return MakeDepthwise(node, context, shape);
   }
+  ASSIGN_OR_RETURN(std::unique_ptr<Step> faster,
+                   MakeWinogradStep(node, context));
+  if (faster != nullptr) return faster;
   const int64_t groups = ParamsOf<ConvParams>(node.attrs).groups;
   const auto& weight = context.graph.value(node.inputs[1]).constant;
   const DenseProducts& products = context.products(node);

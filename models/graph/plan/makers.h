@@ -79,6 +79,10 @@ StatusOr<std::unique_ptr<Step>> MakeResizeStep(const Node& node,
                                                const LowerContext& context);
 StatusOr<std::unique_ptr<Step>> MakeSoftmaxStep(const Node& node,
                                                 const LowerContext& context);
+// Of a convolution that Winograd's way is faster for, null otherwise;
+// MakeConvStep calls it.
+StatusOr<std::unique_ptr<Step>> MakeWinogradStep(const Node& node,
+                                                 const LowerContext& context);
 StatusOr<std::unique_ptr<Step>> MakeVolumeConvStep(const Node& node,
                                                    const LowerContext& context);
 // Images of few planes of bytes become channels last.

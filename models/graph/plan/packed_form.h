@@ -17,6 +17,7 @@ struct PackedForm {
     kRows,         // panels of a matrix [outputs][terms]
     kColumns,      // panels of a matrix [terms][outputs]
     kConvolution,  // panels of each group, taps before channels
+    kWinograd,     // panels of each of Winograd's products
     kVolume,       // the same for each tap in depth
     kKernelRows,   // panels of a transposed convolution, for each kernel row
     kPhases,       // panels of a transposed convolution, for each phase

@@ -4,6 +4,7 @@
 #pragma once
 
 #include "models/cpu/graph_kernels.h"
+#include "models/cpu/winograd_kernels.h"
 
 namespace millrace::models {
 
@@ -56,6 +57,9 @@ struct DenseParts {
   static void Pool(const PoolArgs& args);
   static void ColumnMeans(const float* x, int64_t rows, int64_t n, int64_t ld_x,
                           float* y);
+  // Of winograd_kernels.h.
+  static void WinogradIn(const WinogradInput& args);
+  static void WinogradOut(const WinogradOutput& args);
 };
 
 }  // namespace millrace::models

@@ -1,6 +1,10 @@
 // Convolutions, pools and what surrounds them, planned with channels last.
 #include <gtest/gtest.h>
 
+#include <algorithm>
+#include <thread>
+#include <vector>
+
 #include "tests/unit/models/graph/graph_maker.h"
 
 namespace millrace::models::graph {
@@ -53,6 +57,60 @@ INSTANTIATE_TEST_SUITE_P(
                  {{"group", int64_t{8}},
                   {"dilations", Ints{2}},
                   {"pads", Ints{8, 8}}}}));
+
+// Large enough for Winograd's way, of odd sizes, read from and written to a
+// part of wider images.
+void AddWinogradBlock(GraphMaker& m, const Shape& x_shape) {
+  const Attrs same = {{"pads", Ints{1, 1, 1, 1}}};
+  const ValueId x = m.Input(x_shape);
+  ValueId y =
+      m.Node("Conv", {x, m.Weight({40, 32, 3, 3}), m.Weight({40})}, same);
+  y = m.Node("Relu", {y});
+  const ValueId z = m.Node("Conv", {y, m.Weight({32, 40, 3, 3})}, same);
+  y = m.Node("Relu", {m.Node("Add", {z, x})});
+  m.graph.AddOutput("y", m.Node("Concat", {y, x}, {{"axis", int64_t{1}}}));
+}
+
+TEST(PlanImage, WinogradsWayGivesWhatTheInterpreterGives) {
+  GraphMaker m;
+  AddWinogradBlock(m, {2, 32, 15, 17});
+  const std::string plan = m.ExpectSame();
+  EXPECT_EQ(Count(plan, "Winograd"), 2) << plan;
+}
+
+TEST(PlanImage, WinogradsWayGivesARowTheSameBitsInEveryBatch) {
+  constexpr int64_t kRows = 3;
+  const int last = std::thread::hardware_concurrency() > 1 ? 1 : 0;
+  GraphMaker m;
+  AddWinogradBlock(m, {kRows, 32, 14, 21});
+  const Tensor& all = m.Inputs()[0];
+  const int64_t each = all.num_elements() / kRows;
+  std::vector<float> want;
+  for (const config::CpuSet& cpus : {config::CpuSet{}, {0, last}}) {
+    InstanceOptions options;
+    options.cpus = cpus;
+    auto context = CreateInstance(m.graph.Copy(), options);
+    ASSERT_TRUE(context.ok()) << context.status().ToString();
+    const auto values = [&](const std::vector<Tensor>& inputs) {
+      const StatusOr<std::vector<Tensor>> got = (*context)->Run(inputs);
+      if (!got.ok()) return std::vector<float>();
+      const float* y = got->front().data<float>();
+      return std::vector<float>(y, y + got->front().num_elements());
+    };
+    const std::vector<float> whole = values(m.Inputs());
+    if (want.empty()) want = whole;
+    ASSERT_EQ(whole, want);
+    for (int64_t row = 0; row < kRows; ++row) {
+      std::vector<Tensor> one;
+      one.push_back(Tensor::Make(DType::kF32, {1, 32, 14, 21}));
+      std::copy_n(all.data<float>() + row * each, each, one[0].data<float>());
+      const std::vector<float> alone = values(one);
+      ASSERT_EQ(alone.size(), whole.size() / kRows);
+      EXPECT_TRUE(std::equal(alone.begin(), alone.end(),
+                             whole.begin() + row * 2 * each));
+    }
+  }
+}
 
 TEST(PlanImage, AResidualBlockIsThreeSteps) {
   GraphMaker m;
