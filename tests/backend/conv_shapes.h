@@ -31,6 +31,7 @@ inline const ConvShape kConvShapes[] = {
     // Long k: several blocks; more pixels than a block of them.
     {4, 4, 160, 18, {3, 3, 1, 1, 1, 1, 1, 1}, 4, 4, 0},
     {12, 17, 4, 5, {3, 3, 1, 1, 1, 1, 1, 1}, 12, 17, 0},
+    {10, 11, 90, 33, {3, 3, 1, 1, 1, 1, 1, 1}, 10, 11, 0},
     // One dimension, and a kernel that never lies inside.
     {1, 50, 16, 16, {1, 4, 1, 2, 1, 3, 0, 5}, 1, 26, 0},
     {2, 2, 8, 8, {5, 5, 1, 1, 1, 1, 2, 2}, 2, 2, 0},

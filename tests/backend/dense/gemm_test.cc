@@ -16,13 +16,13 @@ class Gemm : public DenseTest {};
 struct Size {
   int64_t m, n, k;
 };
-// Around tiles of 6 and 12 rows, panels of 16 and 32, blocks of 96 and 192 rows
-// and of 512 and 768 steps, links of 64.
+// Around tiles of 6 and 12 rows, panels of 16 and 32, blocks of 96 and 192
+// rows, which may be an eighth longer, and of 512 and 768 steps, links of 64.
 constexpr Size kSizes[] = {
-    {1, 1, 1},     {1, 200, 33},  {2, 31, 7},   {3, 129, 64},   {4, 97, 770},
-    {5, 16, 100},  {7, 33, 64},   {13, 32, 17}, {15, 65, 5},    {29, 48, 9},
-    {100, 40, 31}, {197, 35, 20}, {9, 70, 600}, {17, 33, 1541}, {6, 64, 128},
-    {12, 32, 65},  {3, 40, 832}};
+    {1, 1, 1},     {1, 200, 33},  {2, 31, 7},     {3, 129, 64},   {4, 97, 770},
+    {5, 16, 100},  {7, 33, 64},   {13, 32, 17},   {15, 65, 5},    {29, 48, 9},
+    {100, 40, 31}, {197, 35, 20}, {9, 70, 600},   {17, 33, 1541}, {6, 64, 128},
+    {12, 32, 65},  {3, 40, 832},  {107, 17, 530}, {218, 33, 800}};
 
 // One product with everything around it exactly as long as it must be.
 struct Case {

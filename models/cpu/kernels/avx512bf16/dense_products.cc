@@ -30,7 +30,8 @@ int64_t LdRounded(int64_t words) { return (words + 63) / 64 * 64 + 16; }
 
 int64_t RoundedFloats(const GemmArgs& args) {
   const int64_t words = SmallerOf(WordsOf(args.k), Bf16Shape::kBlockK);
-  return SmallerOf(args.row_end, kRoundedRows) * LdRounded(words);
+  return SmallerOf(args.row_end, Words::MostRows(kRoundedRows)) *
+         LdRounded(words);
 }
 
 }  // namespace
@@ -75,8 +76,9 @@ void DenseParts<Avx512Bf16Isa>::Gemm(const GemmArgs& args) {
   const int64_t step = Words::KStep(g.k);
   const int64_t ld = LdRounded(SmallerOf(g.k, Bf16Shape::kBlockK));
   auto* rounded = reinterpret_cast<uint16_t*>(args.scratch);
-  for (int64_t row = g.row_begin; row < g.row_end; row += kRoundedRows) {
-    const int64_t rows = SmallerOf(g.row_end - row, kRoundedRows);
+  const int64_t block = Words::EvenRows(g.row_end - g.row_begin, kRoundedRows);
+  for (int64_t row = g.row_begin; row < g.row_end; row += block) {
+    const int64_t rows = SmallerOf(g.row_end - row, block);
     for (int64_t k0 = 0; k0 < g.k; k0 += step) {
       const int64_t k1 = SmallerOf(k0 + step, g.k);
       const int64_t live = SmallerOf(2 * k1, args.k) - 2 * k0;

@@ -56,8 +56,10 @@ class Conv {
     if (IsWide(a)) return RunWide(a, data, g);
     const int64_t step = Gemm<S>::KStep(k);
     const int64_t ld = LdRow(SmallerOf(k, S::kBlockK));
-    for (int64_t p = a.pixel_begin; p < a.pixel_end; p += kPixels) {
-      const int64_t pixels = SmallerOf(a.pixel_end - p, kPixels);
+    const int64_t block =
+        Gemm<S>::EvenRows(a.pixel_end - a.pixel_begin, kPixels);
+    for (int64_t p = a.pixel_begin; p < a.pixel_end; p += block) {
+      const int64_t pixels = SmallerOf(a.pixel_end - p, block);
       for (int64_t k0 = 0; k0 < k; k0 += step) {
         const int64_t k1 = SmallerOf(k0 + step, k);
         Seen::Gather(a, data, p, pixels, k0 * kPerWord, k1 * kPerWord,
@@ -75,11 +77,11 @@ class Conv {
   static constexpr bool kIsRow = sizeof(From) == sizeof(E);
 
   static int64_t GatheredFloats(const ConvArgs& a) {
-    return kPixels * LdRow(SmallerOf(Words(a), S::kBlockK));
+    return kMostPixels * LdRow(SmallerOf(Words(a), S::kBlockK));
   }
   // Where results are rounded.
   static int64_t Sums(const ConvArgs& a) {
-    return S::kRounds ? Gemm<S>::SumFloats(kPixels, a.n, Words(a)) : 0;
+    return S::kRounds ? Gemm<S>::SumFloats(kMostPixels, a.n, Words(a)) : 0;
   }
 
   // Words that the values that a pixel sees fill.
@@ -121,6 +123,7 @@ class Conv {
   static constexpr int64_t kMostWideSteps = 1152;
   // Gathered rows are to stay in L2 beside a panel.
   static constexpr int64_t kPixels = 96 * kPerWord;
+  static constexpr int64_t kMostPixels = Gemm<S>::MostRows(kPixels);
 
   // Rows a line more than a multiple of 256 bytes apart: they do not fall on
   // each other in the cache.

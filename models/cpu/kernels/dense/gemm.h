@@ -18,7 +18,7 @@
 //   E, MulAdd, Copy, Round: FloatFactors below, or avx512bf16/bf16_factors.h
 //   kVectors     vectors of a panel
 //   kRows        rows of a full tile
-//   kBlockRows   rows of a block, a multiple of kRows
+//   kBlockRows   rows of a block, a multiple of kRows; an eighth more at most
 //   kBlockK      most steps of k in a block, a multiple of kDenseLink
 //   Turn         Transposes of kernels/dense/transpose.h
 // Anonymous namespace: every instruction set compiles its own copy.
@@ -103,8 +103,9 @@ class Gemm {
   // memory; null where y holds sums.
   static void Run(const GemmArgs& g, const float* x, int64_t ld_x,
                   float* waiting) {
-    for (int64_t row = g.row_begin; row < g.row_end; row += S::kBlockRows) {
-      const int64_t rows = SmallerOf(g.row_end - row, S::kBlockRows);
+    const int64_t block = EvenRows(g.row_end - g.row_begin, S::kBlockRows);
+    for (int64_t row = g.row_begin; row < g.row_end; row += block) {
+      const int64_t rows = SmallerOf(g.row_end - row, block);
       const int64_t step = KStep(rows, g.k);
       int64_t k0 = 0;
       do {
@@ -119,7 +120,20 @@ class Gemm {
   // What the sums of a block of rows need where they do not wait in y.
   static int64_t SumFloats(int64_t rows, int64_t n, int64_t k) {
     if (k <= S::kBlockK) return 0;
-    return SmallerOf(rows, S::kBlockRows) * PackedFloats(n, 1);
+    return SmallerOf(rows, MostRows(S::kBlockRows)) * PackedFloats(n, 1);
+  }
+
+  // Rows of a block where all are cut in even blocks of about so many: a small
+  // rest would read all weights once more. At most MostRows.
+  static int64_t EvenRows(int64_t rows, int64_t about) {
+    const int64_t most = MostRows(about);
+    if (rows <= most) return rows > 0 ? rows : 1;
+    const int64_t blocks = (rows + most - 1) / most;
+    const int64_t tiles = (rows + S::kRows - 1) / S::kRows;
+    return (tiles + blocks - 1) / blocks * S::kRows;
+  }
+  static constexpr int64_t MostRows(int64_t about) {
+    return about + about / 8 / S::kRows * S::kRows;
   }
 
   // Steps of k that a block of so many rows takes at a time: whole links,
