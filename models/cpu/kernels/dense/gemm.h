@@ -231,6 +231,8 @@ class Gemm {
 
   static void Tiles(const GemmArgs& g, Part& p, const float* x, int64_t row,
                     int64_t rows) {
+    const int64_t tiles = (rows + S::kRows - 1) / S::kRows;
+    const int64_t share = tiles > kLines ? (kPanel + tiles - 1) / tiles : kLine;
     int64_t done = 0;
     int take = TileRows(rows);
     for (int64_t panel = g.panel_begin; panel < g.panel_end;) {
@@ -241,7 +243,7 @@ class Gemm {
       if (next_panel < g.panel_end) {
         AskFor(p, row + next_done, next_take, next_panel);
       }
-      AskAhead(g, p, x, done, next_done, panel);
+      AskAhead(g, p, x, share, done, next_done, panel);
       if (p.n - panel * kPanel <= V::kLanes) {
         Wide<S::kRows, 1>(p, take, x + done * p.ld_x, row + done, panel);
       } else {
@@ -254,21 +256,29 @@ class Gemm {
     }
   }
 
-  // What each step of k asks for: the first panel, which finds x in memory if
-  // it is a map that some other layer wrote, for the rows of the next tile
-  // (such runs are too short for the hardware); the others for the weights of
-  // the next panel, a line in each step.
-  static void AskAhead(const GemmArgs& g, Part& p, const float* x, int64_t done,
-                       int64_t next_done, int64_t panel) {
+  // What each step of k asks for. The first panel, which finds x in memory if
+  // it is a map that some other layer wrote: the rows of the next tile (such
+  // runs are too short for the hardware). The others: the weights of the next
+  // panel, or of the first one's next steps of k. The tiles of a panel share
+  // these lines evenly: a core can wait for a few lines of far memory at once.
+  // `share`: floats of a panel's step that a tile asks for.
+  static void AskAhead(const GemmArgs& g, Part& p, const float* x,
+                       int64_t share, int64_t done, int64_t next_done,
+                       int64_t panel) {
     const bool rows_are_one_run = p.ld_x == p.k && p.offsets == nullptr;
     if (panel == g.panel_begin && next_done > 0 && rows_are_one_run) {
       p.ahead = x + next_done * p.ld_x;
       p.ahead_step = S::kRows;
       return;
     }
-    p.ahead = p.w + SmallerOf(panel + 1, g.panel_end - 1) * p.panel_floats +
-              done / S::kRows % kLines * kLine;
-    p.ahead_step = kPanel;
+    const int64_t steps = p.k * p.num_pieces;
+    const float* next = p.w + (panel + 1) * p.panel_floats;
+    if (panel + 1 == g.panel_end) {
+      next = (p.last ? g.w : p.w + steps * kPanel) +
+             g.panel_begin * p.panel_floats;
+    }
+    p.ahead_step = share;
+    p.ahead = next + (done + S::kRows - 1) / S::kRows * steps * share;
   }
 
   static constexpr int kSliver = 4;
