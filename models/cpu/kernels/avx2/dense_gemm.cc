@@ -4,6 +4,7 @@
 #include "models/cpu/kernels/avx2/dense_vec8.h"
 #include "models/cpu/kernels/avx2/square8.h"
 #include "models/cpu/kernels/dense/conv.h"
+#include "models/cpu/kernels/dense/float_factors.h"
 #include "models/cpu/kernels/dense/gemm.h"
 #include "models/cpu/kernels/dense/parts.h"
 #include "models/cpu/kernels/dense/transpose.h"
@@ -17,6 +18,7 @@ struct Shape : FloatFactors<Vec8> {
   static constexpr int kRows = 6;
   static constexpr int64_t kBlockRows = 96;
   static constexpr int64_t kBlockK = 512;
+  static constexpr int kUnroll = 1;
 };
 
 }  // namespace

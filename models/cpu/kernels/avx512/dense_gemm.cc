@@ -4,6 +4,7 @@
 #include "models/cpu/kernels/avx2/square8.h"
 #include "models/cpu/kernels/avx512/dense_vec16.h"
 #include "models/cpu/kernels/dense/conv.h"
+#include "models/cpu/kernels/dense/float_factors.h"
 #include "models/cpu/kernels/dense/gemm.h"
 #include "models/cpu/kernels/dense/parts.h"
 #include "models/cpu/kernels/dense/transpose.h"
@@ -17,6 +18,7 @@ struct Shape : FloatFactors<Vec16> {
   static constexpr int kRows = 12;
   static constexpr int64_t kBlockRows = 192;
   static constexpr int64_t kBlockK = 768;
+  static constexpr int kUnroll = 2;
 };
 
 }  // namespace

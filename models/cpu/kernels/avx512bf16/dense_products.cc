@@ -17,6 +17,7 @@ struct Bf16Shape : Bf16Factors {
   static constexpr int kRows = 12;
   static constexpr int64_t kBlockRows = 192;
   static constexpr int64_t kBlockK = 768;
+  static constexpr int kUnroll = 1;
 };
 using Words = Gemm<Bf16Shape>;
 

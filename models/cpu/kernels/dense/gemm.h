@@ -15,11 +15,12 @@
 //
 // A file that compiles this gives its vectors as a struct S:
 //   V            as in scalar/vec1.h
-//   E, MulAdd, Copy, Round: FloatFactors below, or avx512bf16/bf16_factors.h
+//   E, MulAdd, Copy, Round: dense/float_factors.h or avx512bf16/bf16_factors.h
 //   kVectors     vectors of a panel
 //   kRows        rows of a full tile
 //   kBlockRows   rows of a block, a multiple of kRows; an eighth more at most
 //   kBlockK      most steps of k in a block, a multiple of kDenseLink
+//   kUnroll      steps of k that the loop of a full tile takes at a time
 //   Turn         Transposes of kernels/dense/transpose.h
 // Anonymous namespace: every instruction set compiles its own copy.
 #pragma once
@@ -35,27 +36,6 @@ namespace millrace::models {
 namespace {
 
 inline int64_t SmallerOf(int64_t a, int64_t b) { return a < b ? a : b; }
-
-// What products of f32 multiply: a step of a chain takes one word of 32 bits of
-// x and one of w for each lane, here a float.
-template <class Vector>
-struct FloatFactors {
-  using V = Vector;
-  using E = float;  // of the rows that convolutions make of images
-  static constexpr bool kRounds = false;
-  static typename V::F MulAdd(typename V::F x, typename V::F w,
-                              typename V::F acc) {
-    return V::Fma(x, w, acc);
-  }
-  static void Copy(const float* from, int64_t n, float* to) {
-    if (n < V::kLanes) return V::StoreFirst(to, n, V::LoadFirst(from, n));
-    for (int64_t i = 0; i + V::kLanes <= n; i += V::kLanes) {
-      V::Store(to + i, V::Load(from + i));
-    }
-    // The last ones, some of them twice.
-    V::Store(to + n - V::kLanes, V::Load(from + n - V::kLanes));
-  }
-};
 
 template <class S>
 class Gemm {
@@ -468,26 +448,45 @@ class Gemm {
     const float* rows[kThrees];
 #pragma GCC unroll 16
     for (int t = 0; t < kThrees; ++t) rows[t] = x + 3 * t * p.ld_x;
-    for (int64_t i = 0; i < steps; ++i) {
-      F b[kNv];
+    constexpr int kTake = kNv <= S::kVectors && kR > 4 ? S::kUnroll : 1;
+    if (kTake > 1 && steps % kTake == 0) {
+      Loop<kTake>(p, steps, rows, w, ahead, acc);
+    } else {
+      Loop<1>(p, steps, rows, w, ahead, acc);
+    }
+  }
+
+  // kTake steps at a time: with two, links end where the CPU foresees it.
+  template <int kTake, int kR, int kNv, int kThrees>
+  [[gnu::always_inline]] static void Loop(const Part& p, int64_t steps,
+                                          const float* (&rows)[kThrees],
+                                          const float* w, const float* ahead,
+                                          F (&acc)[kR][kNv]) {
+    for (int64_t i = 0; i < steps; i += kTake) {
 #pragma GCC unroll 16
-      for (int v = 0; v < kNv; ++v) {
-        b[v] = V::Load(w + v / S::kVectors * p.panel_floats +
-                       v % S::kVectors * V::kLanes);
+      for (int s = 0; s < kTake; ++s) {
+        F b[kNv];
+#pragma GCC unroll 16
+        for (int v = 0; v < kNv; ++v) {
+          b[v] = V::Load(w + v / S::kVectors * p.panel_floats +
+                         v % S::kVectors * V::kLanes);
+        }
+#pragma GCC unroll 16
+        for (int r = 0; r < kR; ++r) {
+          const F a = V::Set(rows[r / 3][r % 3 * p.ld_x + s]);
+#pragma GCC unroll 16
+          for (int v = 0; v < kNv; ++v) {
+            acc[r][v] = S::MulAdd(a, b[v], acc[r][v]);
+          }
+        }
+        w += kPanel;
+        if constexpr (kNv <= S::kVectors) {
+          __builtin_prefetch(ahead, 0, 2);
+          ahead += p.ahead_step;
+        }
       }
 #pragma GCC unroll 16
-      for (int r = 0; r < kR; ++r) {
-        const F a = V::Set(rows[r / 3][r % 3 * p.ld_x]);
-#pragma GCC unroll 16
-        for (int v = 0; v < kNv; ++v) acc[r][v] = S::MulAdd(a, b[v], acc[r][v]);
-      }
-#pragma GCC unroll 16
-      for (int t = 0; t < kThrees; ++t) ++rows[t];
-      w += kPanel;
-      if constexpr (kNv <= S::kVectors) {
-        __builtin_prefetch(ahead, 0, 2);
-        ahead += p.ahead_step;
-      }
+      for (int t = 0; t < kThrees; ++t) rows[t] += kTake;
     }
   }
 };

@@ -2,6 +2,7 @@
 // vectors are 24 registers of sums.
 
 #include "models/cpu/kernels/dense/conv.h"
+#include "models/cpu/kernels/dense/float_factors.h"
 #include "models/cpu/kernels/dense/gemm.h"
 #include "models/cpu/kernels/dense/parts.h"
 #include "models/cpu/kernels/dense/transpose.h"
@@ -17,6 +18,7 @@ struct Shape : FloatFactors<Neon8> {
   static constexpr int kRows = 6;
   static constexpr int64_t kBlockRows = 96;
   static constexpr int64_t kBlockK = 512;
+  static constexpr int kUnroll = 1;
 };
 
 }  // namespace
