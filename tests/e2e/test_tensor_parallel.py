@@ -138,6 +138,22 @@ def test_three_ranks_give_the_answers_of_one():
             theirs["logprobs"]["token_logprobs"], abs=1e-3)
 
 
+def test_two_ranks_that_sum_in_parts_give_the_bits_of_short_sums():
+    # 300 rows of 64 values are summed in parts, 16 rows are not.
+    prompt = "It rained. " * 28
+    seen = []
+    for rows in (512, 16):
+        with start_ranks(2, TINY, *F32, "--max-num-batched-tokens",
+                         rows) as group:
+            seen.append(completion(group, "hf_llama", prompt))
+    assert seen[0] == seen[1]
+    with start(TINY, *F32) as one:
+        alone = completion(one, "hf_llama", prompt)
+    assert seen[0]["text"] == alone["text"]
+    assert seen[0]["logprobs"]["token_logprobs"] == pytest.approx(
+        alone["logprobs"]["token_logprobs"], abs=1e-3)
+
+
 def test_chats_stream_and_stop_with_rank_zero():
     with start_ranks(3, MODEL) as group:
         ranks = ranks_of(group)

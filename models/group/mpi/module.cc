@@ -74,8 +74,8 @@ class MpiGroup final : public ProcessGroup {
   int32_t local_size() const override { return local_size_; }
 
   Status AllReduceSum(std::span<float> values) override {
-    const bool in_parts = size_ > 2 && values.size() >= kSumInParts;
-    return in_parts ? SumInParts(values) : SumAtOnce(values);
+    return values.size() >= kSumInParts ? SumInParts(values)
+                                        : SumAtOnce(values);
   }
 
   Status Broadcast(std::span<std::byte> bytes, Patience patience) override {
