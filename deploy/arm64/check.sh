@@ -2,24 +2,30 @@
 # Builds Millrace for 64-bit Arm and checks it under emulation, with what
 # prepare.sh brings. Takes long on few cores; no part of the gate.
 #
-#   deploy/arm64/check.sh [kernels|tests|server]...      # default: all of them
+#   deploy/arm64/check.sh [--again] [kernels|tests|server|NAME_test]...
 #
-#   kernels   the tests of every table of kernels
-#   tests     all other unit and golden tests
-#   server    `millrace` starts, chats and serves ResNet-50 (serve_check.py)
+#   kernels     the tests of every table of kernels
+#   tests       all other unit and golden tests
+#   server      `millrace` starts, chats and serves ResNet-50 (serve_check.py)
+#   NAME_test   one test
 #
-# BUILD_JOBS says how many compilers and tests run at a time (default: as many as
-# there are cores). Exit status 0 means that all passed.
+# Without words all of them. Each test is built, then run, one after the other; one
+# that has passed is run again only when its program has changed, so that a check
+# that was cut off goes on where it was. --again runs it in any case, as you want it
+# after a change of files that tests read. BUILD_JOBS says how many compilers run at
+# a time (default: as many as there are cores). Exit status 0 means that all passed.
 set -uo pipefail
 
 repo=$(cd "$(dirname "${BASH_SOURCE[0]}")/../.." && pwd)
 cd "$repo" || exit 1
 jobs=${BUILD_JOBS:-$(nproc)}
 parts=()
+again=
 while [ $# -gt 0 ]; do
   case $1 in
-    kernels | tests | server) parts+=("$1") ;;
-    -h | --help) sed -n '2,13s/^# \{0,1\}//p' "$0"; exit 0 ;;
+    kernels | tests | server | *_test) parts+=("$1") ;;
+    --again) again=yes ;;
+    -h | --help) sed -n '2,18s/^# \{0,1\}//p' "$0"; exit 0 ;;
     *) echo "check.sh: there is no part $1; see --help" >&2; exit 2 ;;
   esac
   shift
@@ -50,23 +56,37 @@ cmake --preset arm64 -DMILLRACE_TESTS=ON >"$log" 2>&1 || {
 # Names of tests are those of their programs.
 named() { ctest --test-dir build/arm64 -N "$@" | sed -n 's/^ *Test *#[0-9]*: //p'; }
 build() { cmake --build build/arm64 -j "$jobs" --target "$@"; }
-test_by() {
-  ctest --test-dir build/arm64 -j "$jobs" --output-on-failure \
-    --no-tests=error "$@"
+# Sums of the programs that have passed, a file for each.
+passed=build/arm64/passed
+mkdir -p "$passed"
+test_one() {
+  local program=build/arm64/bin/$1
+  build "$1" >"$passed/$1.log" 2>&1 || { tail -n 30 "$passed/$1.log"; return 1; }
+  if [ -z "$again" ] && sha256sum --check --status "$passed/$1" 2>/dev/null; then
+    echo "has passed"
+    return 0
+  fi
+  ctest --test-dir build/arm64 -R "^$1\$" --output-on-failure \
+    --no-tests=error || return 1
+  # A test without a program of its own has no sum, and runs each time.
+  if [ -f "$program" ]; then sha256sum "$program" >"$passed/$1"; fi
+}
+test_all() {
+  local names
+  names=$(named "$@")
+  if [ -z "$names" ]; then
+    echo "check.sh: there is no such test" >&2
+    failures=$((failures + 1))
+  fi
+  for name in $names; do run "$name" test_one "$name"; done
 }
 kernels='^(dense|int8|kernels)_.*_test$|^isa_test$'
 
 for part in "${parts[@]}"; do
   case $part in
-    kernels)
-      # shellcheck disable=SC2046
-      run "build the tests of kernels" build $(named -R "$kernels") &&
-        run "tests of kernels" test_by -R "$kernels"
-      ;;
-    tests)
-      run "build the other tests" build tests_all &&
-        run "the other tests" test_by -E "$kernels" -LE lint
-      ;;
+    kernels) test_all -R "$kernels" ;;
+    tests) test_all -E "$kernels" -LE lint ;;
+    *_test) test_all -R "^$part\$" ;;
     server)
       run "build millrace" build millrace &&
         run "millrace" python3 deploy/arm64/serve_check.py
@@ -75,7 +95,7 @@ for part in "${parts[@]}"; do
 done
 
 if [ "$failures" -gt 0 ]; then
-  echo "check.sh: $failures parts failed" >&2
+  echo "check.sh: $failures failed" >&2
   exit 1
 fi
 say "all parts passed: ${parts[*]}"
