@@ -8,9 +8,9 @@
 namespace millrace::cuda {
 namespace {
 
-// Rows of pixels whose channels are whole units at 16-byte addresses: f32, or
-// factors, which are copied to shared memory as they lie.
-template <GraphPrecision kPrecision, int kRows, int kThreads, bool kAreFactors>
+// Rows of pixels whose channels are whole units at 16-byte addresses: f32 that
+// becomes tf32, or factors, which are copied to shared memory as they lie.
+template <GraphPrecision kPrecision, int kRows, int kThreads>
 class PixelRows {
  public:
   __device__ PixelRows(const GraphConvArgs& args, int64_t first)
@@ -58,6 +58,8 @@ class PixelRows {
   }
 
  private:
+  static constexpr bool kAreFactors =
+      AreFactors(kPrecision, FormatOf(kPrecision));
   static constexpr int kValues = kPerUnit<kPrecision>;
   static constexpr int kMine = kRows * kSlabUnits / kThreads;
   __device__ static __forceinline__ int Row(int i) {
@@ -149,30 +151,27 @@ int Convolve(Stream stream, const GraphConvArgs& args) {
   const int64_t pixels = args.batch * w.out[0] * w.out[1] * w.out[2];
   GraphConvArgs with = args;
   with.wide = IsWide(args.epilogue, args.y, args.outputs, args.outputs);
-  const bool are_factors = AreFactors(kPrecision, args.x.format);
+  // f32 beside f16 and bf16 is a graph's input, or comes from the CPU.
   const bool in_units = args.channels % kPerUnit<kPrecision> == 0 &&
                         IsAligned(args.x.data) &&
-                        (are_factors || args.x.format == GraphFormat::kF32);
+                        args.x.format == FormatOf(kPrecision);
   if (with.tile == GraphTile::kChosen) {
     with.tile = TensorTileFor(pixels, args.outputs, 1);
   }
-  return WithTensorTile(with.tile, [&]<class T>() {
-    const auto launch = [&](auto kernel) {
-      return Launch(kernel, ByTensorTile<T>(pixels, args.outputs, 1),
-                    T::kThreads, T::kBytes, stream, with);
-    };
-    if (!in_units) {
-      using Rows = PixelValues<kPrecision, T::kRows, T::kThreads>;
-      return launch(ConvTensorKernel<kPrecision, T, Rows>);
-    }
-    if constexpr (kPrecision != GraphPrecision::kTf32) {
-      if (are_factors) {
-        using Rows = PixelRows<kPrecision, T::kRows, T::kThreads, true>;
-        return launch(ConvTensorKernel<kPrecision, T, Rows>);
-      }
-    }
-    using Rows = PixelRows<kPrecision, T::kRows, T::kThreads, false>;
-    return launch(ConvTensorKernel<kPrecision, T, Rows>);
+  const auto launch = [&]<class T, class Rows>() {
+    return Launch(ConvTensorKernel<kPrecision, T, Rows>,
+                  ByTensorTile<T>(pixels, args.outputs, 1), T::kThreads,
+                  T::kBytes, stream, with);
+  };
+  if (in_units) {
+    return WithTensorTile(with.tile, [&]<class T>() {
+      return launch.template
+      operator()<T, PixelRows<kPrecision, T::kRows, T::kThreads>>();
+    });
+  }
+  return WithSmallerTensorTile(with.tile, [&]<class T>() {
+    return launch.template
+    operator()<T, PixelValues<kPrecision, T::kRows, T::kThreads>>();
   });
 }
 

@@ -18,6 +18,13 @@ constexpr bool AreFactors(GraphPrecision precision, GraphFormat format) {
          (precision == GraphPrecision::kBf16 && format == GraphFormat::kBf16);
 }
 
+// The format of values between the layers of a graph.
+constexpr GraphFormat FormatOf(GraphPrecision precision) {
+  return precision == GraphPrecision::kF16    ? GraphFormat::kF16
+         : precision == GraphPrecision::kBf16 ? GraphFormat::kBf16
+                                              : GraphFormat::kF32;
+}
+
 // To the nearest value with 10 bits behind the point, of two the greater one.
 __device__ __forceinline__ uint32_t ToTf32(float value) {
 #if defined(__CUDACC__)

@@ -67,21 +67,35 @@ __global__ void __launch_bounds__(T::kThreads, T::kBlocks)
   }
 }
 
-template <GraphPrecision kPrecision, class T, RowsLie kRows>
+template <GraphPrecision kPrecision, class T, RowsLie kRows, bool kPacked>
 int LaunchProduct(Stream stream, const ProductArgs& args) {
-  const auto launch = [&](auto kernel) {
-    return Launch(kernel, ByTensorTile<T>(args.m, args.n, args.count),
-                  T::kThreads, T::kBytes, stream, args);
-  };
-  if (args.packed_b.data != nullptr) {
-    return launch(ProductTensorKernel<kPrecision, T, kRows, true>);
-  }
+  return Launch(ProductTensorKernel<kPrecision, T, kRows, kPacked>,
+                ByTensorTile<T>(args.m, args.n, args.count), T::kThreads,
+                T::kBytes, stream, args);
+}
+
+// Packed weights and rows as the layers before leave them have every tile.
+template <GraphPrecision kPrecision, RowsLie kRows>
+int LaunchRows(Stream stream, const ProductArgs& args) {
+  constexpr bool kIsUsual =
+      kRows == (kPrecision == GraphPrecision::kTf32 ? RowsLie::kInFloats
+                                                    : RowsLie::kInUnits);
   // With f16 and bf16 two values that are both known only in a run are rarely
   // f32: such rows have no kernel of their own.
-  constexpr bool kIsRare =
-      kRows == RowsLie::kInFloats && kPrecision != GraphPrecision::kTf32;
-  constexpr RowsLie kLie = kIsRare ? RowsLie::kAnyhow : kRows;
-  return launch(ProductTensorKernel<kPrecision, T, kLie, false>);
+  constexpr RowsLie kUnpackedLie = kIsUsual ? kRows : RowsLie::kAnyhow;
+  if (args.packed_b.data == nullptr) {
+    return WithSmallerTensorTile(args.tile, [&]<class T>() {
+      return LaunchProduct<kPrecision, T, kUnpackedLie, false>(stream, args);
+    });
+  }
+  const auto launch = [&]<class T>() {
+    return LaunchProduct<kPrecision, T, kRows, true>(stream, args);
+  };
+  if constexpr (kIsUsual) {
+    return WithTensorTile(args.tile, launch);
+  } else {
+    return WithSmallerTensorTile(args.tile, launch);
+  }
 }
 
 template <GraphPrecision kPrecision>
@@ -101,16 +115,12 @@ int Multiply(Stream stream, const ProductArgs& args) {
   if (with.tile == GraphTile::kChosen) {
     with.tile = TensorTileFor(args.m, args.n, args.count);
   }
-  return WithTensorTile(with.tile, [&]<class T>() {
-    using enum RowsLie;
-    if (!in_units) return LaunchProduct<kPrecision, T, kAnyhow>(stream, with);
-    if constexpr (kPrecision != GraphPrecision::kTf32) {
-      if (are_factors) {
-        return LaunchProduct<kPrecision, T, kInUnits>(stream, with);
-      }
-    }
-    return LaunchProduct<kPrecision, T, kInFloats>(stream, with);
-  });
+  using enum RowsLie;
+  if (!in_units) return LaunchRows<kPrecision, kAnyhow>(stream, with);
+  if constexpr (kPrecision != GraphPrecision::kTf32) {
+    if (are_factors) return LaunchRows<kPrecision, kInUnits>(stream, with);
+  }
+  return LaunchRows<kPrecision, kInFloats>(stream, with);
 }
 
 }  // namespace

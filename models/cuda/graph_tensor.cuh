@@ -442,6 +442,16 @@ int WithTensorTile(GraphTile tile, const Launch& launch) {
   return launch.template operator()<SmallTensorTile>();
 }
 
+// The same without the tiles of 128 rows: for operands that are read value by
+// value, which wait for their loads more than for products. Each tile is a
+// kernel more to compile for each way to read.
+template <class Launch>
+int WithSmallerTensorTile(GraphTile tile, const Launch& launch) {
+  return tile == GraphTile::kChosen || tile == GraphTile::kSmall
+             ? launch.template operator()<SmallTensorTile>()
+             : launch.template operator()<MiddleTensorTile>();
+}
+
 // Tiles along x, outputs first, so that tiles of the same rows run together;
 // products along y, which a kernel walks in steps of gridDim.y.
 template <class T>
