@@ -18,6 +18,7 @@ constexpr int kSlabInputs = kSlabUnits * kUnit;
 struct ByteFactors {
   using Sum = int32_t;
   using FourSums = Neighbours<int32_t, 4>;
+  static constexpr bool kInPieces = false;
   __device__ static __forceinline__ void Multiply(const uint32_t (&x)[4],
                                                   const uint32_t* w,
                                                   int32_t (&sums)[4]) {
@@ -176,8 +177,8 @@ __global__ void __launch_bounds__(T::kThreads, T::kBlocks)
         outputs);
     const ByteResult result = {args, PixelsOut(args), outputs, group * outputs};
     const auto with = [&](auto rows) {
-      MultiplyTensorTile<ByteFactors, T>(slabs, rows, weights, result, row0,
-                                         output0);
+      MultiplyTensorTile<ByteFactors, T>(SlabRange::All(slabs), rows, weights,
+                                         result, row0, output0);
     };
     const int first = static_cast<int>(group) * channels;
     if constexpr (kOf == ByteRows::kDense) {

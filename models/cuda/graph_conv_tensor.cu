@@ -13,17 +13,19 @@ namespace {
 template <GraphPrecision kPrecision, int kRows, int kThreads>
 class PixelRows {
  public:
-  __device__ PixelRows(const GraphConvArgs& args, int64_t first)
+  __device__ PixelRows(const GraphConvArgs& args, int slab, int64_t first)
       : args_(args), walk_() {
     MILLRACE_UNROLL
     for (int i = 0; i < kMine; ++i) {
       pixels_[i] =
           PixelAt(args.window, Min64(first + Row(i), PixelsOut(args) - 1));
     }
-    walk_.Advance(args.window, args.channels,
-                  static_cast<int>(threadIdx.x) % kSlabUnits * kValues);
+    walk_.Advance(
+        args.window, args.channels,
+        (slab * kSlabUnits + static_cast<int>(threadIdx.x) % kSlabUnits) *
+            kValues);
   }
-  // Slabs are fetched in order.
+  // Slabs are fetched in order, from `slab` on.
   __device__ __forceinline__ void Fetch(int, uint4* to) {
     const int own = static_cast<int>(threadIdx.x) % kSlabUnits;
     const bool there = walk_.IsThere(args_.window);
@@ -76,29 +78,42 @@ class PixelRows {
 template <GraphPrecision kPrecision, int kRows, int kThreads>
 class PixelValues {
  public:
-  __device__ PixelValues(const GraphConvArgs& args, int64_t first)
+  __device__ PixelValues(const GraphConvArgs& args, int slab, int64_t first)
       : args_(args),
         walk_(),
         pixel_(PixelAt(args.window,
                        Min64(first + Place::Row(), PixelsOut(args) - 1))) {
-    walk_.Advance(args.window, args.channels, Place::Unit(0) * kValues);
+    walk_.Advance(args.window, args.channels,
+                  (slab * kSlabUnits + Place::Unit(0)) * kValues);
   }
+  // Loops stay loops where they can: unrolled, looking up pixels is most of the
+  // code of a kernel, and of the time to compile it.
   __device__ __forceinline__ void Fetch(int, uint4*) {
     TapWalk walk = walk_;
     MILLRACE_UNROLL
     for (int i = 0; i < Place::kMine; ++i) {
-      MILLRACE_UNROLL
-      for (int j = 0; j < kValues; ++j) {
-        const int read =
-            walk.IsThere(args_.window)
-                ? ReadAt(args_.window, args_.transposed, pixel_, walk.tap)
-                : -1;
-        values_[i][j] =
-            read < 0
-                ? 0.0f
-                : LoadValue(args_.x, (pixel_.image + read) * args_.channels +
-                                         walk.channel);
-        walk.Advance(args_.window, args_.channels, 1);
+      int read = -1;
+      bool is_new = true;  // the tap
+      MILLRACE_NO_UNROLL
+      for (int word = 0; word < 4; ++word) {
+        float values[kOfWord];
+        MILLRACE_UNROLL
+        for (float& value : values) {
+          if (is_new) {
+            read =
+                walk.IsThere(args_.window)
+                    ? ReadAt(args_.window, args_.transposed, pixel_, walk.tap)
+                    : -1;
+          }
+          value = read < 0 ? 0.0f
+                           : LoadValue(args_.x,
+                                       (pixel_.image + read) * args_.channels +
+                                           walk.channel);
+          is_new = walk.channel + 1 == args_.channels;
+          walk.Advance(args_.window, args_.channels, 1);
+        }
+        const uint4 before = units_[i];
+        units_[i] = {before.y, before.z, before.w, ToWord<kPrecision>(values)};
       }
       walk.Advance(args_.window, args_.channels, (Place::kStep - 1) * kValues);
     }
@@ -107,18 +122,18 @@ class PixelValues {
   __device__ __forceinline__ void Store(uint4* to) const {
     MILLRACE_UNROLL
     for (int i = 0; i < Place::kMine; ++i) {
-      to[UnitPlace(Place::Row(), Place::Unit(i))] =
-          ToUnit<kPrecision>(values_[i]);
+      to[UnitPlace(Place::Row(), Place::Unit(i))] = units_[i];
     }
   }
 
  private:
   using Place = ByRow<kRows, kThreads>;
   static constexpr int kValues = kPerUnit<kPrecision>;
+  static constexpr int kOfWord = kValues / 4;
   const GraphConvArgs& args_;
   TapWalk walk_;
   const Pixel pixel_;
-  float values_[Place::kMine][kValues];
+  uint4 units_[Place::kMine] = {};
 };
 
 template <GraphPrecision kPrecision, class T, class Rows>
@@ -129,9 +144,11 @@ __global__ void __launch_bounds__(T::kThreads, T::kBlocks)
   const int64_t row0 = blockIdx.x / tiles * T::kRows;
   const int64_t output0 = blockIdx.x % tiles * T::kOutputs;
   constexpr int kSlabBytes = kSlabUnits * kPackedUnit;
-  const int slabs =
-      static_cast<int>((args.packed_w.row_bytes + kSlabBytes - 1) / kSlabBytes);
-  Rows rows(args, row0);
+  const SlabRange slabs = SlabRange::OfBlock(
+      static_cast<int>((args.packed_w.row_bytes + kSlabBytes - 1) / kSlabBytes),
+      PiecesOf(kPrecision, args.packed_w.row_bytes / FactorBytes(kPrecision),
+               outputs));
+  Rows rows(args, slabs.first, row0);
   PackedRows<T::kOutputs, T::kThreads> weights(
       args.packed_w.data, args.packed_w.row_bytes, output0, outputs);
   const TensorResult result = {.y = args.y,
@@ -141,7 +158,8 @@ __global__ void __launch_bounds__(T::kThreads, T::kBlocks)
                                .start = 0,
                                .wide = args.wide,
                                .epilogue = args.epilogue};
-  MultiplyTensorTile<FloatFactors<kPrecision>, T>(slabs, rows, weights, result,
+  const PieceResult to = {result, args.partial, 0, 1};
+  MultiplyTensorTile<FloatFactors<kPrecision>, T>(slabs, rows, weights, to,
                                                   row0, output0);
 }
 
@@ -155,24 +173,39 @@ int Convolve(Stream stream, const GraphConvArgs& args) {
   const bool in_units = args.channels % kPerUnit<kPrecision> == 0 &&
                         IsAligned(args.x.data) &&
                         args.x.format == FormatOf(kPrecision);
-  if (with.tile == GraphTile::kChosen) {
-    with.tile = TensorTileFor(pixels, args.outputs, 1);
-  }
+  const Cut cut(kPrecision, args.packed_w.row_bytes / FactorBytes(kPrecision),
+                pixels, args.outputs, 1, args.partial != nullptr, args.tile);
   const auto launch = [&]<class T, class Rows>() {
     return Launch(ConvTensorKernel<kPrecision, T, Rows>,
-                  ByTensorTile<T>(pixels, args.outputs, 1), T::kThreads,
-                  T::kBytes, stream, with);
+                  ByTensorTile<T>(pixels, args.outputs, 1, cut.blocks),
+                  T::kThreads, T::kBytes, stream, with);
   };
-  if (in_units) {
-    return WithTensorTile(with.tile, [&]<class T>() {
+  const auto multiply = [&] {
+    if (in_units) {
+      return WithTensorTile(cut.tile, [&]<class T>() {
+        return launch.template
+        operator()<T, PixelRows<kPrecision, T::kRows, T::kThreads>>();
+      });
+    }
+    return WithSmallerTensorTile(cut.tile, [&]<class T>() {
       return launch.template
-      operator()<T, PixelRows<kPrecision, T::kRows, T::kThreads>>();
+      operator()<T, PixelValues<kPrecision, T::kRows, T::kThreads>>();
     });
-  }
-  return WithSmallerTensorTile(with.tile, [&]<class T>() {
-    return launch.template
-    operator()<T, PixelValues<kPrecision, T::kRows, T::kThreads>>();
-  });
+  };
+  const int error = multiply();
+  if (error != 0 || cut.blocks == 1) return error;
+  return GraphJoinPieces(stream, {.partial = args.partial,
+                                  .pieces = cut.pieces,
+                                  .m = pixels,
+                                  .n = args.outputs,
+                                  .y = args.y,
+                                  .y_row = args.outputs,
+                                  .rank = 0,
+                                  .count = 1,
+                                  .sizes = {},
+                                  .y_strides = {},
+                                  .epilogue = args.epilogue,
+                                  .wide = with.wide});
 }
 
 }  // namespace

@@ -55,6 +55,17 @@ __device__ __forceinline__ uint32_t ToPair(float low, float high) {
 #endif
 }
 
+// A quarter of a unit.
+template <GraphPrecision kPrecision>
+__device__ __forceinline__ uint32_t
+ToWord(const float (&values)[kPerUnit<kPrecision> / 4]) {
+  if constexpr (kPrecision == GraphPrecision::kTf32) {
+    return ToTf32(values[0]);
+  } else {
+    return ToPair<kPrecision>(values[0], values[1]);
+  }
+}
+
 template <GraphPrecision kPrecision>
 __device__ __forceinline__ uint4
 ToUnit(const float (&values)[kPerUnit<kPrecision>]) {

@@ -105,6 +105,41 @@ struct PackedWeights {
   int64_t row_bytes;
 };
 
+// Long sums of few outputs on tensor cores are cut into pieces, each one a
+// chain from 0, which are added in ascending order. Whether and where follows
+// from the factors of an output and the number of outputs, never from rows.
+// With few rows blocks share the pieces of a tile, and another kernel adds
+// them; else a block adds its own. The bits are the same. Not measured: a piece
+// of 512 factors of 16 bits is 16 slabs of a tile.
+inline constexpr int64_t kPieceBytes = 1024;  // of factors of an output
+inline constexpr int64_t kFewestPieces = 3;
+inline constexpr int64_t kMostCutOutputs = 1024;
+constexpr int64_t FactorBytes(GraphPrecision precision) {
+  return precision == GraphPrecision::kF16 || precision == GraphPrecision::kBf16
+             ? 2
+             : 4;
+}
+// Of the sums of `outputs` outputs over so many inputs. 1: they are not cut.
+constexpr int64_t PiecesOf(GraphPrecision precision, int64_t inputs,
+                           int64_t outputs) {
+  if (precision == GraphPrecision::kF32 || outputs > kMostCutOutputs) return 1;
+  const int64_t bytes = inputs * FactorBytes(precision);
+  const int64_t pieces = (bytes + kPieceBytes - 1) / kPieceBytes;
+  return pieces < kFewestPieces ? 1 : pieces;
+}
+// Blocks that keep a large GPU busy.
+inline constexpr int64_t kEnoughBlocks = 128;
+inline constexpr int64_t kMostSharedPieces = 1024;
+// Floats that blocks which share pieces leave, for `products` products of so
+// many rows; 0: there are enough blocks without.
+constexpr int64_t PartialSums(int64_t pieces, int64_t rows, int64_t outputs,
+                              int64_t products) {
+  const int64_t tiles = (rows + 63) / 64 * ((outputs + 63) / 64) * products;
+  return pieces == 1 || pieces > kMostSharedPieces || tiles >= kEnoughBlocks
+             ? 0
+             : pieces * products * rows * outputs;
+}
+
 // What becomes of the sum of each output: bias, residual if it is first, the
 // function, gate, residual if it is not. Residual and gate lie as the result.
 struct GraphEpilogue {
@@ -138,6 +173,7 @@ struct ProductArgs {
   int64_t b_strides[kMostAxes];
   int64_t y_strides[kMostAxes];
   GraphEpilogue epilogue;
+  float* partial;  // PartialSums of the product; null: blocks share no pieces
   GraphTile tile;  // kChosen, but for tests
   bool wide;       // set by the launch: y, residual and gate by four values
 };
@@ -170,8 +206,26 @@ struct GraphConvArgs {
   const float* w;
   ValuesOut y;
   GraphEpilogue epilogue;
+  float* partial;  // PartialSums of one product of pixels by outputs, or null
   GraphTile tile;  // kChosen, but for tests
   bool wide;       // set by the launch: y, residual and gate by four values
+};
+
+// y = the sum of `pieces` partial results [pieces][count][m][n], in ascending
+// order, and what is behind a product's sums.
+struct JoinPiecesArgs {
+  const float* partial;
+  int64_t pieces;
+  int64_t m;
+  int64_t n;
+  ValuesOut y;
+  int64_t y_row;
+  int32_t rank;  // axes of the stack
+  int64_t count;
+  int64_t sizes[kMostAxes];
+  int64_t y_strides[kMostAxes];
+  GraphEpilogue epilogue;
+  bool wide;  // y, residual and gate by four values
 };
 
 enum class PoolOf : int32_t { kMax, kMean, kMeanPadded };
@@ -289,6 +343,8 @@ int GraphConv(Stream stream, const GraphConvArgs& args);
 // packed weights.
 int GraphProductOnTensors(Stream stream, const ProductArgs& args);
 int GraphConvOnTensors(Stream stream, const GraphConvArgs& args);
+// And what these call behind blocks that share pieces.
+int GraphJoinPieces(Stream stream, const JoinPiecesArgs& args);
 int GraphPool(Stream stream, const GraphPoolArgs& args);
 int GraphSoftmax(Stream stream, const SoftmaxArgs& args);
 int GraphNormalize(Stream stream, const NormalizeArgs& args);

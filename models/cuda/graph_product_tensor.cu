@@ -1,6 +1,8 @@
 // Products of matrices for graphs on tensor cores: weights as they were packed
 // at load, rows of 16 bits as they lie, everything else rounded on the way to
 // shared memory.
+#include <algorithm>
+
 #include "models/cuda/graph_tensor.cuh"
 
 namespace millrace::cuda {
@@ -17,7 +19,9 @@ __global__ void __launch_bounds__(T::kThreads, T::kBlocks)
   const int64_t tiles = (args.n + T::kOutputs - 1) / T::kOutputs;
   const int64_t row0 = blockIdx.x / tiles * T::kRows;
   const int64_t output0 = blockIdx.x % tiles * T::kOutputs;
-  const int slabs = static_cast<int>((args.k + kInputs - 1) / kInputs);
+  const SlabRange slabs =
+      SlabRange::OfBlock(static_cast<int>((args.k + kInputs - 1) / kInputs),
+                         PiecesOf(kPrecision, args.k, args.n));
   for (int64_t product = blockIdx.y; product < args.count;
        product += gridDim.y) {
     ValuesIn a = args.a;
@@ -37,17 +41,18 @@ __global__ void __launch_bounds__(T::kThreads, T::kBlocks)
       b += index * args.b_strides[axis];
       result.start += index * args.y_strides[axis];
     }
+    const PieceResult to = {result, args.partial, product, args.count};
     const auto with = [&](auto& rows) {
       if constexpr (kPacked) {
         PackedRows<T::kOutputs, T::kThreads> weights(
             args.packed_b.data, args.packed_b.row_bytes, output0, args.n);
         MultiplyTensorTile<FloatFactors<kPrecision>, T>(slabs, rows, weights,
-                                                        result, row0, output0);
+                                                        to, row0, output0);
       } else {
         StridedRows<kPrecision, T::kOutputs, T::kThreads> weights(
             b, args.b_n, args.b_k, args.k, output0, args.n);
         MultiplyTensorTile<FloatFactors<kPrecision>, T>(slabs, rows, weights,
-                                                        result, row0, output0);
+                                                        to, row0, output0);
       }
     };
     if constexpr (kRows == RowsLie::kInFloats) {
@@ -68,15 +73,15 @@ __global__ void __launch_bounds__(T::kThreads, T::kBlocks)
 }
 
 template <GraphPrecision kPrecision, class T, RowsLie kRows, bool kPacked>
-int LaunchProduct(Stream stream, const ProductArgs& args) {
+int LaunchProduct(Stream stream, const ProductArgs& args, int64_t blocks) {
   return Launch(ProductTensorKernel<kPrecision, T, kRows, kPacked>,
-                ByTensorTile<T>(args.m, args.n, args.count), T::kThreads,
-                T::kBytes, stream, args);
+                ByTensorTile<T>(args.m, args.n, args.count, blocks),
+                T::kThreads, T::kBytes, stream, args);
 }
 
 // Packed weights and rows as the layers before leave them have every tile.
 template <GraphPrecision kPrecision, RowsLie kRows>
-int LaunchRows(Stream stream, const ProductArgs& args) {
+int LaunchRows(Stream stream, const ProductArgs& args, int64_t blocks) {
   constexpr bool kIsUsual =
       kRows == (kPrecision == GraphPrecision::kTf32 ? RowsLie::kInFloats
                                                     : RowsLie::kInUnits);
@@ -85,11 +90,12 @@ int LaunchRows(Stream stream, const ProductArgs& args) {
   constexpr RowsLie kUnpackedLie = kIsUsual ? kRows : RowsLie::kAnyhow;
   if (args.packed_b.data == nullptr) {
     return WithSmallerTensorTile(args.tile, [&]<class T>() {
-      return LaunchProduct<kPrecision, T, kUnpackedLie, false>(stream, args);
+      return LaunchProduct<kPrecision, T, kUnpackedLie, false>(stream, args,
+                                                               blocks);
     });
   }
   const auto launch = [&]<class T>() {
-    return LaunchProduct<kPrecision, T, kRows, true>(stream, args);
+    return LaunchProduct<kPrecision, T, kRows, true>(stream, args, blocks);
   };
   if constexpr (kIsUsual) {
     return WithTensorTile(args.tile, launch);
@@ -112,15 +118,38 @@ int Multiply(Stream stream, const ProductArgs& args) {
     in_units = in_units && args.a_strides[axis] % at_once == 0;
     with.wide = with.wide && args.y_strides[axis] % 4 == 0;
   }
-  if (with.tile == GraphTile::kChosen) {
-    with.tile = TensorTileFor(args.m, args.n, args.count);
-  }
-  using enum RowsLie;
-  if (!in_units) return LaunchRows<kPrecision, kAnyhow>(stream, with);
-  if constexpr (kPrecision != GraphPrecision::kTf32) {
-    if (are_factors) return LaunchRows<kPrecision, kInUnits>(stream, with);
-  }
-  return LaunchRows<kPrecision, kInFloats>(stream, with);
+  const Cut cut(kPrecision, args.k, args.m, args.n, args.count,
+                args.partial != nullptr, args.tile);
+  with.tile = cut.tile;
+  const auto multiply = [&] {
+    using enum RowsLie;
+    if (!in_units) {
+      return LaunchRows<kPrecision, kAnyhow>(stream, with, cut.blocks);
+    }
+    if constexpr (kPrecision != GraphPrecision::kTf32) {
+      if (are_factors) {
+        return LaunchRows<kPrecision, kInUnits>(stream, with, cut.blocks);
+      }
+    }
+    return LaunchRows<kPrecision, kInFloats>(stream, with, cut.blocks);
+  };
+  const int error = multiply();
+  if (error != 0 || cut.blocks == 1) return error;
+  JoinPiecesArgs join = {.partial = args.partial,
+                         .pieces = cut.pieces,
+                         .m = args.m,
+                         .n = args.n,
+                         .y = args.y,
+                         .y_row = args.y_row,
+                         .rank = args.rank,
+                         .count = args.count,
+                         .sizes = {},
+                         .y_strides = {},
+                         .epilogue = args.epilogue,
+                         .wide = with.wide};
+  std::copy_n(args.sizes, args.rank, join.sizes);
+  std::copy_n(args.y_strides, args.rank, join.y_strides);
+  return GraphJoinPieces(stream, join);
 }
 
 }  // namespace

@@ -3,26 +3,18 @@
 // four such slabs are in flight. Then the sums go through shared memory, so
 // that bias, residual and function meet wide reads and writes.
 //
-// An output is one chain of `mma` over the inputs in order, whatever tile it is
-// in: its bits depend on its own factors alone.
+// An output is one chain of `mma` over the inputs in order, or a few of them
+// that are added in order (PiecesOf), whatever tile it is in: its bits depend
+// on its own factors alone.
 #pragma once
 
-#include "models/cuda/async_copy.cuh"
-#include "models/cuda/graph_fragments.cuh"
 #include "models/cuda/graph_functions.cuh"
+#include "models/cuda/graph_operands.cuh"
 
 namespace millrace::cuda {
 
-inline constexpr int kSlabUnits = 4;  // of a row or output
-inline constexpr int kSlabs = 4;      // in shared memory
-
-// A unit of a slab in shared memory. Eight rows of one unit, which are read
-// together, lie in different banks.
-__device__ __forceinline__ int UnitPlace(int row, int unit) {
-  return row * kSlabUnits + (unit ^ (row / 2 % kSlabUnits));
-}
-
-// kBlocks: of a multiprocessor, for which registers are kept free.
+// kBlocks: of a multiprocessor, for which registers are kept free. The largest
+// tile has none for the total of pieces.
 template <int kRows_, int kOutputs_, int kWarpsByRow_, int kWarpsByOutput_,
           int kBlocks_>
 struct TensorTile {
@@ -34,6 +26,7 @@ struct TensorTile {
   // Fragments of a warp: 16 rows, 8 outputs.
   static constexpr int kRowFragments = kRows / kWarpsByRow_ / 16;
   static constexpr int kOutputFragments = kOutputs / kWarpsByOutput_ / 8;
+  static constexpr bool kAddsPieces = kRowFragments * kOutputFragments <= 8;
   static constexpr int kUnits = (kRows + kOutputs) * kSlabUnits;  // of a slab
   // Sums of a row in shared memory: rows that are written together lie in
   // different banks.
@@ -45,170 +38,23 @@ struct TensorTile {
   static_assert(kOutputFragments % 2 == 0);
 };
 
-// ---- operands: each brings its units of one slab after the other ----
-// Rows of units that lie in memory as they are multiplied, `row_bytes` apart.
-// Rows behind the last are that one again.
-template <int kRows, int kThreads>
-class PackedRows {
- public:
-  __device__ PackedRows(const void* data, int64_t row_bytes, int64_t first,
-                        int64_t count)
-      : PackedRows(data, row_bytes, static_cast<int>(row_bytes / kPackedUnit),
-                   first, count) {}
-  __device__ PackedRows(const void* data, int64_t row_bytes, int units,
-                        int64_t first, int64_t count)
-      : units_(units) {
-    MILLRACE_UNROLL
-    for (int i = 0; i < kMine; ++i) {
-      const int64_t row = Min64(first + Row(i), count - 1);
-      at_[i] = static_cast<const std::byte*>(data) + row * row_bytes;
-    }
-  }
-  __device__ __forceinline__ void Fetch(int slab, uint4* to) {
-    const int own = static_cast<int>(threadIdx.x) % kSlabUnits;
-    const int unit = slab * kSlabUnits + own;
-    const bool there = unit < units_;
-    MILLRACE_UNROLL
-    for (int i = 0; i < kMine; ++i) {
-      CopyAsync<16>(to + UnitPlace(Row(i), own),
-                    at_[i] + (there ? unit * kPackedUnit : 0), there);
-    }
-  }
-  __device__ __forceinline__ void Store(uint4*) const {}
+// The slabs of a sum that a block multiplies, and how many make a piece.
+struct SlabRange {
+  int first;
+  int end;
+  int of_piece;
 
- private:
-  static constexpr int kMine = kRows * kSlabUnits / kThreads;
-  __device__ static __forceinline__ int Row(int i) {
-    return static_cast<int>(threadIdx.x) / kSlabUnits +
-           i * (kThreads / kSlabUnits);
+  static __device__ SlabRange All(int slabs) { return {0, slabs, slabs}; }
+  // Of a sum in pieces: all of them, or those of the block's piece.
+  static __device__ SlabRange OfBlock(int slabs, int64_t pieces) {
+    if (pieces == 1) return All(slabs);
+    constexpr int kOfPiece =
+        static_cast<int>(kPieceBytes / kPackedUnit) / kSlabUnits;
+    if (gridDim.z == 1) return {0, slabs, kOfPiece};
+    const int first = static_cast<int>(blockIdx.z) * kOfPiece;
+    return {first, slabs < first + kOfPiece ? slabs : first + kOfPiece,
+            kOfPiece};
   }
-  const int units_;
-  const std::byte* at_[kMine];
-};
-
-// As many values, or zeros where there are none.
-template <int kValues>
-__device__ __forceinline__ void LoadValues(const float* at,
-                                           float (&values)[kValues]) {
-  MILLRACE_UNROLL
-  for (int i = 0; i < kValues; i += 4) {
-    float4 four = {0, 0, 0, 0};
-    if (at != nullptr) four = *reinterpret_cast<const float4*>(at + i);
-    values[i] = four.x;
-    values[i + 1] = four.y;
-    values[i + 2] = four.z;
-    values[i + 3] = four.w;
-  }
-}
-
-// Rows of f32 that lie in whole units: 16-byte addresses, a multiple of a
-// unit's values.
-template <GraphPrecision kPrecision, int kRows, int kThreads>
-class FloatRows {
- public:
-  __device__ FloatRows(const float* data, int64_t row_stride, int64_t inputs,
-                       int64_t first, int64_t count)
-      : units_(static_cast<int>(inputs / kValues)) {
-    MILLRACE_UNROLL
-    for (int i = 0; i < kMine; ++i) {
-      at_[i] = data + Min64(first + Row(i), count - 1) * row_stride;
-    }
-  }
-  __device__ __forceinline__ void Fetch(int slab, uint4*) {
-    const int unit =
-        slab * kSlabUnits + static_cast<int>(threadIdx.x) % kSlabUnits;
-    MILLRACE_UNROLL
-    for (int i = 0; i < kMine; ++i) {
-      LoadValues<kValues>(unit < units_ ? at_[i] + unit * kValues : nullptr,
-                          values_[i]);
-    }
-  }
-  __device__ __forceinline__ void Store(uint4* to) const {
-    const int own = static_cast<int>(threadIdx.x) % kSlabUnits;
-    MILLRACE_UNROLL
-    for (int i = 0; i < kMine; ++i) {
-      to[UnitPlace(Row(i), own)] = ToUnit<kPrecision>(values_[i]);
-    }
-  }
-
- private:
-  static constexpr int kValues = kPerUnit<kPrecision>;
-  static constexpr int kMine = kRows * kSlabUnits / kThreads;
-  __device__ static __forceinline__ int Row(int i) {
-    return static_cast<int>(threadIdx.x) / kSlabUnits +
-           i * (kThreads / kSlabUnits);
-  }
-  const int units_;
-  const float* at_[kMine];
-  float values_[kMine][kValues];
-};
-
-// Of operands that are read value by value: a thread has one row, and every
-// kStep-th unit of it.
-template <int kRows, int kThreads>
-struct ByRow {
-  static_assert(kThreads % kRows == 0);
-  static constexpr int kStep = kThreads / kRows;
-  static constexpr int kMine = kSlabUnits / kStep;
-  __device__ static __forceinline__ int Row() {
-    return static_cast<int>(threadIdx.x) % kRows;
-  }
-  __device__ static __forceinline__ int Unit(int i) {
-    return static_cast<int>(threadIdx.x) / kRows + i * kStep;
-  }
-};
-
-// Any format, at any strides.
-template <GraphPrecision kPrecision, int kRows, int kThreads>
-class StridedRows {
- public:
-  __device__ StridedRows(const ValuesIn& data, int64_t row_stride,
-                         int64_t input_stride, int64_t inputs, int64_t first,
-                         int64_t count)
-      : at_(data + Min64(first + Place::Row(), count - 1) * row_stride),
-        stride_(input_stride),
-        inputs_(inputs) {}
-  __device__ __forceinline__ void Fetch(int slab, uint4*) {
-    const void* data = at_.data;
-    if (at_.format == GraphFormat::kF32) {
-      FetchBy(slab,
-              [=](int64_t i) { return LoadAs<GraphFormat::kF32>(data, i); });
-    } else if (at_.format == GraphFormat::kF16) {
-      FetchBy(slab,
-              [=](int64_t i) { return LoadAs<GraphFormat::kF16>(data, i); });
-    } else {
-      FetchBy(slab,
-              [=](int64_t i) { return LoadAs<GraphFormat::kBf16>(data, i); });
-    }
-  }
-  __device__ __forceinline__ void Store(uint4* to) const {
-    MILLRACE_UNROLL
-    for (int i = 0; i < Place::kMine; ++i) {
-      to[UnitPlace(Place::Row(), Place::Unit(i))] =
-          ToUnit<kPrecision>(values_[i]);
-    }
-  }
-
- private:
-  using Place = ByRow<kRows, kThreads>;
-  static constexpr int kValues = kPerUnit<kPrecision>;
-  template <class Load>
-  __device__ __forceinline__ void FetchBy(int slab, const Load& load) {
-    MILLRACE_UNROLL
-    for (int i = 0; i < Place::kMine; ++i) {
-      const int64_t from =
-          (int64_t{slab} * kSlabUnits + Place::Unit(i)) * kValues;
-      MILLRACE_UNROLL
-      for (int j = 0; j < kValues; ++j) {
-        values_[i][j] = from + j < inputs_ ? load((from + j) * stride_) : 0.0f;
-      }
-    }
-  }
-
-  const ValuesIn at_;
-  const int64_t stride_;
-  const int64_t inputs_;
-  float values_[Place::kMine][kValues];
 };
 
 // ---- where sums go ----
@@ -283,12 +129,41 @@ __device__ __forceinline__ void StoreFour(const TensorResult& r, int64_t row,
   }
 }
 
+// The same, or the sums of the block's piece, as they are. The branch is at the
+// end, so that what is behind the layer stays in the launch's arguments, not in
+// registers, while the block multiplies.
+struct PieceResult {
+  const TensorResult& whole;
+  float* partial;
+  int64_t product;  // one of `count`
+  int64_t count;
+};
+__device__ __forceinline__ void StoreFour(const PieceResult& r, int64_t row,
+                                          int64_t output, float4 sums) {
+  if (gridDim.z == 1) return StoreFour(r.whole, row, output, sums);
+  const int64_t outputs = r.whole.outputs;
+  if (row >= r.whole.rows || output >= outputs) return;
+  float* to =
+      r.partial +
+      ((blockIdx.z * r.count + r.product) * r.whole.rows + row) * outputs +
+      output;
+  if (outputs % 4 == 0) {
+    *reinterpret_cast<float4*>(to) = sums;
+    return;
+  }
+  to[0] = sums.x;
+  if (output + 1 < outputs) to[1] = sums.y;
+  if (output + 2 < outputs) to[2] = sums.z;
+  if (output + 3 < outputs) to[3] = sums.w;
+}
+
 // ---- the tile ----
 // Two units of each row times two of each output, by one `mma`.
 template <GraphPrecision kPrecision>
 struct FloatFactors {
   using Sum = float;
   using FourSums = float4;
+  static constexpr bool kInPieces = true;
   __device__ static __forceinline__ void Multiply(const uint32_t (&x)[4],
                                                   const uint32_t* w,
                                                   float (&sums)[4]) {
@@ -298,10 +173,11 @@ struct FloatFactors {
 
 // Result has a StoreFour of the kind's four sums.
 template <class Factors, class T, class X, class W, class Result>
-__device__ __forceinline__ void MultiplyTensorTile(int slabs, X& x, W& w,
+__device__ __forceinline__ void MultiplyTensorTile(SlabRange slabs, X& x, W& w,
                                                    const Result& result,
                                                    int64_t row0,
                                                    int64_t output0) {
+  constexpr bool kAdds = Factors::kInPieces && T::kAddsPieces;
   using Sum = typename Factors::Sum;
   struct alignas(2 * sizeof(Sum)) TwoSums {
     Sum a, b;
@@ -318,8 +194,9 @@ __device__ __forceinline__ void MultiplyTensorTile(int slabs, X& x, W& w,
   };
 
   MILLRACE_UNROLL
-  for (int slab = 0; slab < kSlabs - 1; ++slab) {
-    if (slab < slabs) {
+  for (int i = 0; i < kSlabs - 1; ++i) {
+    const int slab = slabs.first + i;
+    if (slab < slabs.end) {
       x.Fetch(slab, slab_at(slab));
       w.Fetch(slab, slab_at(slab) + T::kRows * kSlabUnits);
       x.Store(slab_at(slab));
@@ -328,13 +205,36 @@ __device__ __forceinline__ void MultiplyTensorTile(int slabs, X& x, W& w,
     CommitCopies();
   }
   Sum sums[T::kRowFragments][T::kOutputFragments][4] = {};
+  // Of the pieces before. -0 changes no sum, 0 would make one of -0.
+  Sum totals[kAdds ? T::kRowFragments : 1][T::kOutputFragments][4];
+  [[maybe_unused]] const auto for_sums = [&](const auto& f) {
+    MILLRACE_UNROLL
+    for (int i = 0; i < (kAdds ? T::kRowFragments : 1); ++i) {
+      MILLRACE_UNROLL
+      for (int j = 0; j < T::kOutputFragments; ++j) {
+        MILLRACE_UNROLL
+        for (int c = 0; c < 4; ++c) f(totals[i][j][c], sums[i][j][c]);
+      }
+    }
+  };
+  if constexpr (kAdds) for_sums([](Sum& total, Sum&) { total = Sum(-0.0f); });
+  int left = slabs.of_piece;
   MILLRACE_NO_UNROLL
-  for (int slab = 0; slab < slabs; ++slab) {
+  for (int slab = slabs.first; slab < slabs.end; ++slab) {
+    if constexpr (kAdds) {
+      if (left-- == 0) {
+        left = slabs.of_piece - 1;
+        for_sums([](Sum& total, Sum& sum) {
+          total += sum;
+          sum = 0;
+        });
+      }
+    }
     WaitCopies<kSlabs - 2>();
     __syncthreads();  // also: all threads have read the slab before
     const int next = slab + kSlabs - 1;
     uint4* next_at = slab_at(next);
-    if (next < slabs) {
+    if (next < slabs.end) {
       x.Fetch(next, next_at);
       w.Fetch(next, next_at + T::kRows * kSlabUnits);
     }
@@ -362,12 +262,14 @@ __device__ __forceinline__ void MultiplyTensorTile(int slabs, X& x, W& w,
         }
       }
     }
-    if (next < slabs) {
+    if (next < slabs.end) {
       x.Store(next_at);
       w.Store(next_at + T::kRows * kSlabUnits);
     }
   }
 
+  if constexpr (kAdds)
+    for_sums([](Sum& total, Sum& sum) { sum = total + sum; });
   __syncthreads();
   auto* tile = reinterpret_cast<Sum*>(shared);
   MILLRACE_UNROLL
@@ -416,10 +318,9 @@ using SmallTensorTile = TensorTile<32, 64, 1, 4, 5>;
 
 // The largest tile of which there are enough to keep a large GPU busy.
 inline GraphTile TensorTileFor(int64_t m, int64_t n, int64_t products) {
-  constexpr int64_t kEnough = 128;
   const auto is_enough = [&](int rows, int outputs) {
     return int64_t{CeilDiv(m, rows)} * CeilDiv(n, outputs) * products >=
-           kEnough;
+           kEnoughBlocks;
   };
   if (n > 64 && is_enough(128, 128)) return GraphTile::kLarge;
   if (is_enough(128, 64)) return GraphTile::kTall;
@@ -452,13 +353,32 @@ int WithSmallerTensorTile(GraphTile tile, const Launch& launch) {
              : launch.template operator()<MiddleTensorTile>();
 }
 
+// How the sums of a launch are cut.
+struct Cut {
+  int64_t pieces;
+  int64_t blocks;  // that share the pieces of a tile: as many, or one
+  GraphTile tile;
+
+  Cut(GraphPrecision precision, int64_t inputs, int64_t m, int64_t n,
+      int64_t products, bool has_room, GraphTile wanted)
+      : pieces(PiecesOf(precision, inputs, n)),
+        blocks(has_room && PartialSums(pieces, m, n, products) > 0 ? pieces
+                                                                   : 1),
+        tile(wanted != GraphTile::kChosen
+                 ? wanted
+                 : TensorTileFor(m, n, products * blocks)) {
+    if (pieces > 1 && tile == GraphTile::kLarge) tile = GraphTile::kTall;
+  }
+};
+
 // Tiles along x, outputs first, so that tiles of the same rows run together;
-// products along y, which a kernel walks in steps of gridDim.y.
+// products along y, which a kernel walks in steps of gridDim.y; pieces along z.
 template <class T>
-dim3 ByTensorTile(int64_t m, int64_t n, int64_t products) {
+dim3 ByTensorTile(int64_t m, int64_t n, int64_t products, int64_t pieces = 1) {
   return dim3(static_cast<unsigned>(int64_t{CeilDiv(m, T::kRows)} *
                                     CeilDiv(n, T::kOutputs)),
-              static_cast<unsigned>(products < 65535 ? products : 65535));
+              static_cast<unsigned>(products < 65535 ? products : 65535),
+              static_cast<unsigned>(pieces));
 }
 
 }  // namespace millrace::cuda

@@ -20,7 +20,7 @@
 
 namespace millrace::cuda {
 
-inline constexpr uint32_t kModuleVersion = 11;
+inline constexpr uint32_t kModuleVersion = 12;
 inline constexpr char kModuleFile[] = "libmillrace_cuda.so";
 inline constexpr char kModuleEntryName[] = "millrace_cuda_module";
 

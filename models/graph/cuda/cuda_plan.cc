@@ -235,12 +235,12 @@ Status CudaPlan::Ask(const std::byte* device_arena, std::byte* staging,
 Status CudaPlan::Launch(const Action& action, const std::byte* device_arena,
                         CudaState& state) const {
   CudaContext& context = state.context();
-  auto* found = reinterpret_cast<int64_t*>(
-      const_cast<std::byte*>(device_arena) + found_offset_);
+  auto* const arena = const_cast<std::byte*>(device_arena);
+  auto* found = reinterpret_cast<int64_t*>(arena + found_offset_);
   return context.Launched(device_steps_[action.step].launch(
       context.module(), context.device().stream,
       {state.on_device.data(), formats_.data(), found + 2 * action.check,
-       packed_[action.step], own_[action.step]}));
+       packed_[action.step], own_[action.step], arena + action.scratch}));
 }
 
 Status CudaPlan::CheckFound(const int64_t* found) const {

@@ -70,7 +70,7 @@ class CudaPlan final : public DevicePlan {
     size_t step = 0;        // of its kind
     Slot slot = kNoSlot;    // of a copy
     int64_t bytes = 0;      // likewise
-    int64_t scratch = 0;    // of a step on the cores: its place in the arena
+    int64_t scratch = 0;    // of a step: its place in the arena of that side
     int64_t staged = 0;     // of an input's copy: its place in staging memory
     size_t check = 0;       // of a step that checks indices: its number
     std::string name = {};  // of the graph's node

@@ -407,8 +407,12 @@ class CudaPlanBuilder {
     }
     for (int32_t i = 0; i < Now(); ++i) {
       const Action& action = plan_->actions_[static_cast<size_t>(i)];
-      if (action.kind != Kind::kOnCpu) continue;
-      host.push_back({plan_->cpu_steps_[action.step]->scratch_bytes(), i, i});
+      if (action.kind == Kind::kOnCpu) {
+        host.push_back({plan_->cpu_steps_[action.step]->scratch_bytes(), i, i});
+      } else if (action.kind == Kind::kOnDevice) {
+        device.push_back(
+            {plan_->device_steps_[action.step].scratch_bytes, i, i});
+      }
     }
     const auto found_bytes =
         static_cast<int64_t>(plan_->checks_.size() * 2 * sizeof(int64_t));
@@ -421,9 +425,13 @@ class CudaPlanBuilder {
     for (size_t i = 0; i < device_slots.size(); ++i) {
       plan_->device_offset_[device_slots[i]] = on_device.offsets[i];
     }
-    size_t next = host_slots.size();
+    size_t host_next = host_slots.size(), device_next = device_slots.size();
     for (Action& action : plan_->actions_) {
-      if (action.kind == Kind::kOnCpu) action.scratch = on_host.offsets[next++];
+      if (action.kind == Kind::kOnCpu) {
+        action.scratch = on_host.offsets[host_next++];
+      } else if (action.kind == Kind::kOnDevice) {
+        action.scratch = on_device.offsets[device_next++];
+      }
     }
     PlaceStaging(found_bytes);
     plan_->found_offset_ = on_device.offsets.back();

@@ -26,6 +26,7 @@ struct DeviceSlots {
   int64_t* found;           // of a step that checks indices: two integers
   const std::byte* packed;  // of a step that asks for packed weights
   const std::byte* own;     // what a step has of its own
+  std::byte* scratch;       // of a step that asks for it, while it runs
 
   const uint8_t* bytes_in(Slot slot) const {
     return slot == kNoSlot ? nullptr
@@ -65,6 +66,7 @@ struct DeviceStep {
       launch;
   std::string text;
   double macs = 0;
+  int64_t scratch_bytes = 0;  // that it overwrites
   // Indices are looked at while it runs: what is out of range is told when the
   // run ends. The size that they are in range of.
   bool checks_indices = false;

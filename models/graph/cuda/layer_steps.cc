@@ -124,6 +124,13 @@ std::string PrecisionText(cuda::GraphPrecision precision) {
   return "";
 }
 
+// What a step says of a sum that is cut, and of blocks that share its pieces.
+std::string PiecesText(int64_t pieces, int64_t partial_sums) {
+  if (pieces == 1) return "";
+  return ", " + std::to_string(pieces) + " pieces" +
+         (partial_sums > 0 ? " in blocks of their own" : "");
+}
+
 DeviceStep ProductStep(const Node& node, const DeviceLowering& lowering,
                        const cuda::ProductArgs& sizes,
                        const std::string& text) {
@@ -134,8 +141,13 @@ DeviceStep ProductStep(const Node& node, const DeviceLowering& lowering,
   const Slot b = lowering.slot(node.inputs[1]);
   const Slot y = lowering.slot(node.outputs[0]);
   DeviceStep step;
+  const int64_t pieces = cuda::PiecesOf(fixed.precision, fixed.k, fixed.n);
+  const int64_t partial_sums =
+      cuda::PartialSums(pieces, fixed.m, fixed.n, fixed.count);
+  step.scratch_bytes = partial_sums * BytesOf(cuda::GraphFormat::kF32);
   step.text = text + std::to_string(fixed.m) + " x " + std::to_string(fixed.k) +
-              " -> " + std::to_string(fixed.n) + end.Text() +
+              " -> " + std::to_string(fixed.n) +
+              PiecesText(pieces, partial_sums) + end.Text() +
               PrecisionText(fixed.precision);
   // A stack that has one B, known now.
   const bool packs = fixed.precision != cuda::GraphPrecision::kF32 &&
@@ -162,6 +174,9 @@ DeviceStep ProductStep(const Node& node, const DeviceLowering& lowering,
     args.packed_b.data = slots.packed;
     args.y = slots.out(y);
     args.epilogue = end.At(slots);
+    if (partial_sums > 0) {
+      args.partial = reinterpret_cast<float*>(slots.scratch);
+    }
     return module.graph_product(stream, args);
   };
   return step;
@@ -259,17 +274,23 @@ MaybeStep MakeDeviceConv(const Node& node, const DeviceLowering& lowering) {
   const Slot in = lowering.slot(node.inputs[0]);
   const Slot weight = lowering.slot(node.inputs[1]);
   const Slot out = lowering.slot(node.outputs[0]);
+  const auto num_taps =
+      int64_t{window->kernel[0]} * window->kernel[1] * window->kernel[2];
+  const int64_t pieces =
+      packs ? cuda::PiecesOf(lowering.precision, num_taps * x.back(), y.back())
+            : 1;
+  const int64_t partial_sums =
+      cuda::PartialSums(pieces, y.num_elements() / y.back(), y.back(), 1);
   DeviceStep step;
+  step.scratch_bytes = partial_sums * BytesOf(cuda::GraphFormat::kF32);
   step.text =
       (fixed.transposed ? "ConvTranspose " : "Conv ") +
       DeviceWindowText(*window, x[0], x.back(), y.back()) +
       (params.groups > 1 ? ", " + std::to_string(params.groups) + " groups"
                          : "") +
-      end.Text() + PrecisionText(packs ? lowering.precision : fixed.precision);
-  const double taps = static_cast<double>(window->kernel[0]) *
-                      window->kernel[1] * window->kernel[2];
+      PiecesText(pieces, partial_sums) + end.Text() +
+      PrecisionText(packs ? lowering.precision : fixed.precision);
   if (packs) {
-    const auto num_taps = static_cast<int64_t>(taps);
     fixed.precision = lowering.precision;
     step.packed = FactorsOf(
         lowering.graph, node.inputs[1], fixed.precision,
@@ -284,7 +305,7 @@ MaybeStep MakeDeviceConv(const Node& node, const DeviceLowering& lowering) {
   }
   const Shape& pixels = fixed.transposed ? x : y;
   const Shape& others = fixed.transposed ? y : x;
-  step.macs = static_cast<double>(pixels.num_elements()) * taps *
+  step.macs = static_cast<double>(pixels.num_elements() * num_taps) *
               static_cast<double>(others.back() / params.groups);
   step.launch = [=](const cuda::Module& module, cuda::Stream stream,
                     const DeviceSlots& slots) {
@@ -294,6 +315,9 @@ MaybeStep MakeDeviceConv(const Node& node, const DeviceLowering& lowering) {
     args.packed_w.data = slots.packed;
     args.y = slots.out(out);
     args.epilogue = end.At(slots);
+    if (partial_sums > 0) {
+      args.partial = reinterpret_cast<float*>(slots.scratch);
+    }
     return module.graph_conv(stream, args);
   };
   return step;
