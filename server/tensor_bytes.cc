@@ -2,82 +2,20 @@
 // them (a sum over the empty one) has elements, so they are bounded like those
 // of a tensor with elements.
 #include "server/tensor_bytes.h"
-#include "models/tensor/strings.h"
 
 #include <algorithm>
-#include <bit>
 #include <cstring>
-#include <vector>
+
+#include "models/tensor/strings.h"
+#include "models/tensor/travel_bytes.h"
 
 namespace millrace::server {
 namespace {
 
-static_assert(std::endian::native == std::endian::little,
-              "raw tensors are copied as they are");
-
 // Far above any empty tensor that means something.
 constexpr int64_t kMostElementsOfEmpty = 1 << 20;
 
-uint32_t LengthAt(std::string_view bytes) {
-  uint32_t length = 0;
-  std::memcpy(&length, bytes.data(), sizeof length);
-  return length;
-}
-
-StatusOr<models::Tensor> StringsFromBytes(const TensorHead& head,
-                                          std::string_view bytes) {
-  const int64_t wanted = head.shape.num_elements();
-  // Each takes four bytes at least, so the views are bounded by the request.
-  if (wanted > static_cast<int64_t>(bytes.size() / 4)) {
-    return BadInput(head.name,
-                    "has " + std::to_string(bytes.size()) + " bytes but " +
-                        TypeText(head.dtype, head.shape) + " takes at least " +
-                        std::to_string(wanted * 4));
-  }
-  std::vector<std::string_view> texts;
-  texts.reserve(static_cast<size_t>(wanted));
-  for (int64_t i = 0; i < wanted; ++i) {
-    if (bytes.size() < 4 || LengthAt(bytes) > bytes.size() - 4) {
-      return BadInput(head.name,
-                      "ends within element " + std::to_string(i) +
-                          "; each element of BYTES is its length as four "
-                          "bytes, little-endian, then its bytes");
-    }
-    const uint32_t length = LengthAt(bytes);
-    texts.push_back(bytes.substr(4, length));
-    bytes.remove_prefix(size_t{4} + length);
-  }
-  if (!bytes.empty()) {
-    return BadInput(head.name, "has " + std::to_string(bytes.size()) +
-                                   " bytes behind the " +
-                                   std::to_string(wanted) +
-                                   " elements of its shape");
-  }
-  return models::MakeStrings(head.shape, texts);
-}
-
 }  // namespace
-
-void AppendPacked(std::string_view text, std::string& bytes) {
-  const auto length = static_cast<uint32_t>(text.size());
-  bytes.append(reinterpret_cast<const char*>(&length), sizeof length);
-  bytes += text;
-}
-
-TravelBytes::TravelBytes(const models::Tensor& tensor) {
-  if (tensor.dtype() != models::kString) {
-    view_ = {reinterpret_cast<const char*>(tensor.bytes()),
-             static_cast<size_t>(tensor.num_bytes())};
-    return;
-  }
-  const auto* texts = tensor.data<std::string_view>();
-  packed_.reserve(static_cast<size_t>(models::NumCharacters(tensor) +
-                                      4 * tensor.num_elements()));
-  for (int64_t i = 0; i < tensor.num_elements(); ++i) {
-    AppendPacked(texts[i], packed_);
-  }
-  view_ = packed_;
-}
 
 Status BadInput(std::string_view name, std::string_view what) {
   return InvalidArgument("input '" + std::string(name) + "' " +
@@ -118,7 +56,10 @@ StatusOr<TensorHead> ReadTensorHead(std::string_view name,
 StatusOr<models::Tensor> TensorFromBytes(const TensorHead& head,
                                          std::string_view bytes) {
   if (head.dtype == models::kString) {
-    return StringsFromBytes(head, bytes);
+    StatusOr<models::Tensor> strings =
+        models::StringsFromBytes(head.shape, bytes);
+    if (strings.ok()) return strings;
+    return BadInput(head.name, strings.status().message());
   }
   const int64_t wanted =
       head.shape.num_elements() * models::DTypeBytes(head.dtype);

@@ -28,23 +28,6 @@ StatusOr<TensorHead> ReadTensorHead(std::string_view name,
 StatusOr<models::Tensor> TensorFromBytes(const TensorHead& head,
                                          std::string_view bytes);
 
-// A tensor as it travels. Lives no longer than the tensor.
-class TravelBytes {
- public:
-  explicit TravelBytes(const models::Tensor& tensor);
-  std::string_view view() const { return view_; }
-
-  TravelBytes(const TravelBytes&) = delete;
-  TravelBytes& operator=(const TravelBytes&) = delete;
-
- private:
-  std::string packed_;  // of strings alone
-  std::string_view view_;
-};
-
-// Appends a string behind its length.
-void AppendPacked(std::string_view text, std::string& bytes);
-
 // INVALID_ARGUMENT about the input of that name: "input 'x' …".
 Status BadInput(std::string_view name, std::string_view what);
 

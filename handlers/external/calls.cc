@@ -9,6 +9,7 @@
 #include "handler.pb.h"
 #include "handlers/external/frames.h"
 #include "models/tensor/strings.h"
+#include "models/tensor/travel_bytes.h"
 
 namespace millrace::handlers {
 namespace {
@@ -41,12 +42,9 @@ StatusOr<TensorRequest> RequestOf(const Message& call, Clock::Time deadline) {
 void Pack(const std::vector<NamedTensor>& outputs, Message* message) {
   size_t bytes = 0;
   for (const NamedTensor& output : outputs) {
-    if (output.tensor.dtype() == models::kString) {
-      message->set_error("output '" + output.name +
-                         "' is BYTES, which handlers do not take");
-      return;
-    }
-    bytes += static_cast<size_t>(output.tensor.num_bytes());
+    // More than enough for strings: a view is larger than a length.
+    bytes += static_cast<size_t>(output.tensor.num_bytes() +
+                                 models::NumCharacters(output.tensor));
   }
   if (bytes > kMaxFrameBytes / 2) {
     message->set_error("the outputs have " + std::to_string(bytes) +
@@ -58,8 +56,8 @@ void Pack(const std::vector<NamedTensor>& outputs, Message* message) {
   for (const NamedTensor& output : outputs) {
     handler::Tensor* tensor = message->add_tensors();
     SetHead(output.name, output.tensor, tensor);
-    tensor->set_data(output.tensor.bytes(),
-                     static_cast<size_t>(output.tensor.num_bytes()));
+    const models::TravelBytes travel(output.tensor);
+    tensor->set_data(travel.view().data(), travel.view().size());
   }
 }
 

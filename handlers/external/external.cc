@@ -35,9 +35,15 @@ StatusOr<TaskResponse> ResultsOf(StatusOr<TensorResponse> response) {
   RETURN_IF_ERROR(response.status());
   TaskResponse results;
   for (const NamedTensor& output : response->outputs) {
+    if (output.tensor.dtype() == models::kString) {
+      for (const std::string_view text : models::StringsIn(output.tensor)) {
+        results.results.emplace_back(text);
+      }
+      continue;
+    }
     if (output.tensor.dtype() != models::DType::kU8) {
       return Internal("the handler answered with '" + output.name +
-                      "', which is no UINT8 tensor of bytes")
+                      "', which is neither BYTES nor UINT8")
           .Because("handler_error");
     }
     const std::string_view bytes(
@@ -146,22 +152,25 @@ Status ExternalHandler::TryStart(const SequencePlace& place,
   } else {
     job.inputs = std::move(request.inputs);
   }
-  for (const NamedTensor& input : job.inputs) {
-    if (input.tensor.dtype() != models::kString) continue;
-    return InvalidArgument("input '" + input.name +
-                           "' is BYTES, which external handlers do not take; "
-                           "send UINT8")
-        .At(input.name);
-  }
   if (!ports_.outputs.empty()) {
     RETURN_IF_ERROR(
         OutputsWanted(request.outputs, ports_.outputs, parts_.model).status());
   }
-  job.outputs = std::move(request.outputs);
+  job.outputs = request.outputs;
   job.deadline =
       EarlierDeadline(request.deadline, request.timeout, *parts_.clock);
   job.stop = std::move(stop);
-  return Submit(std::move(job), done);
+  if (request.outputs.empty()) return Submit(std::move(job), done);
+  // The bases give all that their handler does.
+  return Submit(std::move(job), [done, wanted = std::move(request.outputs)](
+                                    StatusOr<TensorResponse> response) {
+    if (response.ok()) {
+      std::erase_if(response->outputs, [&](const auto& output) {
+        return std::ranges::find(wanted, output.name) == wanted.end();
+      });
+    }
+    done(std::move(response));
+  });
 }
 
 void ExternalHandler::Start(TaskRequest request, TaskHandler::Done done,

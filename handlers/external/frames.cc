@@ -6,6 +6,7 @@
 #include "handler.pb.h"
 #include "models/tensor/dtype.h"
 #include "models/tensor/strings.h"
+#include "models/tensor/travel_bytes.h"
 
 namespace millrace::handlers {
 namespace {
@@ -19,10 +20,6 @@ Status Wrong(const std::string& why) {
 
 StatusOr<models::DType> TypeOf(const handler::Tensor& tensor) {
   const auto dtype = models::DTypeFromName(tensor.datatype());
-  if (dtype == models::kString) {
-    return Wrong("tensor '" + tensor.name().substr(0, 100) +
-                 "' as BYTES, which handlers do not send; send UINT8");
-  }
   if (dtype.has_value()) return *dtype;
   return Wrong("tensor '" + tensor.name().substr(0, 100) + "' with datatype '" +
                tensor.datatype().substr(0, 20) +
@@ -94,6 +91,13 @@ StatusOr<NamedTensor> TensorFrom(const handler::Tensor& tensor,
     }
     bytes = reinterpret_cast<const char*>(shared.data()) +
             (tensor.shared_offset() - shared_begin);
+  }
+  if (dtype == models::kString) {
+    StatusOr<models::Tensor> strings =
+        models::StringsFromBytes(*shape, {bytes, static_cast<size_t>(size)});
+    if (strings.ok()) return NamedTensor{name, *std::move(strings)};
+    return Wrong("tensor '" + name + "', which " +
+                 std::string(strings.status().message()));
   }
   const auto wanted = static_cast<uint64_t>(shape->num_elements()) *
                       static_cast<uint64_t>(DTypeBytes(dtype));

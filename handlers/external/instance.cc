@@ -11,6 +11,7 @@
 #include <atomic>
 #include <cerrno>
 #include <chrono>
+#include <cstring>
 #include <optional>
 #include <thread>
 #include <utility>
@@ -22,6 +23,7 @@
 #include "handlers/external/frames.h"
 #include "handlers/external/process.h"
 #include "handlers/external/shared_space.h"
+#include "models/tensor/travel_bytes.h"
 
 namespace millrace::handlers {
 namespace {
@@ -331,19 +333,19 @@ class Instance final : public ExternalInstance {
   void Put(const NamedTensor& input, handler::Tensor* tensor,
            std::vector<uint64_t>* taken) {
     SetHead(input.name, input.tensor, tensor);
-    const auto bytes = static_cast<size_t>(input.tensor.num_bytes());
-    const auto* begin = reinterpret_cast<const char*>(input.tensor.bytes());
-    if (bytes > kInlineBytes) {
-      if (const auto offset = space_->Take(bytes)) {
+    const models::TravelBytes travel(input.tensor);
+    const std::string_view bytes = travel.view();
+    if (bytes.size() > kInlineBytes) {
+      if (const auto offset = space_->Take(bytes.size())) {
         taken->push_back(*offset);
-        std::copy_n(input.tensor.bytes(), bytes,
-                    space_->At(*offset, bytes).data());
+        std::memcpy(space_->At(*offset, bytes.size()).data(), bytes.data(),
+                    bytes.size());
         tensor->set_shared_offset(*offset);
-        tensor->set_shared_bytes(bytes);
+        tensor->set_shared_bytes(bytes.size());
         return;
       }
     }
-    tensor->set_data(begin, bytes);
+    tensor->set_data(bytes.data(), bytes.size());
   }
 
   // ---- the socket ----

@@ -23,6 +23,7 @@
 #include "server/grpc/grpc_status.h"
 #include "server/grpc/task_codec.h"
 #include "server/grpc/tensor_codec.h"
+#include "server/lifecycle/takes_parts.h"
 
 namespace millrace::server {
 namespace {
@@ -107,7 +108,7 @@ class UnaryInfer final : public ::grpc::ServerUnaryReactor,
     ASSIGN_OR_RETURN(ModelHandle model, BorrowFor(info_, *parts_.repository,
                                                   request_->model_name(),
                                                   request_->model_version()));
-    if (AsksTask(*request_) && model->task() != nullptr) {
+    if (AsksTask(*request_) && TakesParts(*model)) {
       return RunTask(std::move(model));
     }
     if (model->kind() == ModelKind::kTensors) return Compute(std::move(model));

@@ -11,6 +11,7 @@
 #include <vector>
 
 #include "models/tensor/strings.h"
+#include "models/tensor/travel_bytes.h"
 #include "open_inference_grpc.pb.h"
 #include "server/classification.h"
 #include "server/grpc/text_codec.h"
@@ -337,7 +338,7 @@ Status EncodeTensors(const handlers::TensorResponse& result, bool raw,
     output->set_datatype(std::string(DTypeName(each.tensor.dtype())));
     for (const int64_t size : each.tensor.shape()) output->add_shape(size);
     if (form.shared.has_value()) {
-      const TravelBytes travel(each.tensor);
+      const models::TravelBytes travel(each.tensor);
       RETURN_IF_ERROR(regions.Write(*form.shared, travel.view()));
       auto& parameters = *output->mutable_parameters();
       parameters["shared_memory_region"].set_string_param(form.shared->region);
@@ -348,7 +349,7 @@ Status EncodeTensors(const handlers::TensorResponse& result, bool raw,
       // Clients count raw contents by outputs.
       if (raw) response->add_raw_output_contents();
     } else if (raw) {
-      const TravelBytes travel(each.tensor);
+      const models::TravelBytes travel(each.tensor);
       response->add_raw_output_contents(std::string(travel.view()));
     } else {
       ToContents(each.tensor, output->mutable_contents());

@@ -6,8 +6,8 @@
 #include <span>
 
 #include "config/base/json.h"
+#include "models/tensor/travel_bytes.h"
 #include "server/classification.h"
-#include "server/tensor_bytes.h"
 #include "server/tensor_json.h"
 
 namespace millrace::server::http {
@@ -129,11 +129,11 @@ StatusOr<HttpResponse> InferResponse(const InferAnswerShape& shape,
     AppendHead(output.name, DTypeName(output.tensor.dtype()),
                output.tensor.shape().dims(), json);
     if (form.shared.has_value()) {
-      const TravelBytes travel(output.tensor);
+      const models::TravelBytes travel(output.tensor);
       RETURN_IF_ERROR(regions.Write(*form.shared, travel.view()));
       AppendSpan(*form.shared, json);
     } else if (binary) {
-      const TravelBytes travel(output.tensor);
+      const models::TravelBytes travel(output.tensor);
       AppendBinarySize(travel.view().size(), json);
       bytes += travel.view();
     } else {

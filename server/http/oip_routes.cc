@@ -19,6 +19,7 @@
 #include "server/http/task_request.h"
 #include "server/http/task_work.h"
 #include "server/lifecycle/composite.h"
+#include "server/lifecycle/takes_parts.h"
 #include "server/tensor_json.h"
 #include "server/version.h"
 
@@ -150,7 +151,7 @@ Status Infer(const Site& site, const std::shared_ptr<Exchange>& exchange) {
   std::optional<InferBody> body;
   {
     const Exchange::Body bytes = exchange->TakeBody();
-    if (model->task() != nullptr) {
+    if (TakesParts(*model)) {
       ASSIGN_OR_RETURN(auto task, ReadTask(*exchange, bytes.text));
       if (task.has_value()) {
         return InferTask(site, exchange, std::move(model), *std::move(task));

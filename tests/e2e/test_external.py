@@ -40,7 +40,7 @@ class Twice(millrace_handler.Handler):
                 time.sleep(0.01)
         if x[0] == -4: return {"y": np.ones((2, 2), "complex64")}
         if x[0] == -5: raise ValueError("minus five is no number for me")
-        if x[0] == -6: context.send(b"\\xff" * 40)
+        if x[0] == -6: context.socket.sendall(b"\\x28\\0\\0\\0" + b"\\xff" * 40)
         if x[0] == -7: time.sleep(0.5)
         return {"y": FACTOR * x}
 
@@ -144,8 +144,6 @@ int main() {
   });
 }
 """
-
-
 def put(root, name, files, config):
     folder = root / name / "1"
     folder.mkdir(parents=True, exist_ok=True)
@@ -245,7 +243,7 @@ def test_what_breaks_costs_its_own_request(triton, server, value, told):
 
 
 @pytest.mark.parametrize("value, told", [
-    (-4, "KeyError"), (-5, "ValueError: minus five is no number for me")])
+    (-4, "COMPLEX64"), (-5, "ValueError: minus five is no number for me")])
 def test_an_exception_is_the_answer_to_its_request(triton, server, value, told):
     again(triton)
     restarts = server.metric("millrace_external_restarts_total")
@@ -262,19 +260,6 @@ def test_a_wrong_input_never_gets_there(triton):
     with pytest.raises(InferenceServerException) as refused:
         client.infer("twice", [x])
     assert "takes FP32 [-1]" in str(refused.value)
-
-
-def test_characters_beside_numbers_do_not_get_there(triton):
-    module, client = triton
-    x = module.InferInput("x", [1], "BYTES")
-    x.set_data_from_numpy(np.array([b"text"], object))
-    y = module.InferInput("y", [1], "FP32")
-    y.set_data_from_numpy(np.ones(1, np.float32))
-    with pytest.raises(InferenceServerException) as refused:
-        client.infer("any", [x, y])
-    print(refused.value)
-    assert "BYTES" in str(refused.value)
-    assert ask(triton, "any", [4]) == [4]
 
 
 def test_a_deadline_ends_the_request_and_not_the_process(server):
@@ -351,12 +336,15 @@ def test_a_new_handler_replaces_the_old_one(server, triton):
         time.sleep(0.05)
 
 
-def test_a_handler_in_cpp(tmp_path, python):
-    put(tmp_path, "thrice", {"main.cc": CPP},
-        "external: {command: [./handler]}\n")
-    folder = tmp_path / "thrice" / "1"
+def in_cpp(root, name, text):
+    put(root, name, {"main.cc": text}, "external: {command: [./handler]}\n")
+    folder = root / name / "1"
     subprocess.run(["g++", "-std=c++17", "-O1", "-I", BASES / "cpp", "-o",
                     folder / "handler", folder / "main.cc"], check=True)
+
+
+def test_a_handler_in_cpp(tmp_path, python):
+    in_cpp(tmp_path, "thrice", CPP)
     with start("--model-repository", tmp_path, env=python) as server:
         both = triton_http, triton_http.InferenceServerClient(
             f"127.0.0.1:{server.http_port}")

@@ -37,6 +37,29 @@ struct Tensor {
   std::vector<int64_t> shape;
   std::string bytes;  // row major
 
+  // Elements of BYTES, which stand in `bytes` each behind its length.
+  std::vector<std::string> Strings() const {
+    std::vector<std::string> strings;
+    for (size_t at = 0; at < bytes.size();) {
+      uint32_t size = 0;
+      if (bytes.size() - at >= sizeof size)
+        std::memcpy(&size, &bytes[at], sizeof size);
+      if (bytes.size() - at < sizeof size + size)
+        throw std::runtime_error("'" + name + "' holds no strings");
+      strings.push_back(bytes.substr(at + sizeof size, size));
+      at += sizeof size + size;
+    }
+    return strings;
+  }
+  void SetStrings(const std::vector<std::string>& strings) {
+    datatype = "BYTES";
+    bytes.clear();
+    for (const std::string& each : strings) {
+      const auto size = uint32_t(each.size());
+      bytes.append(reinterpret_cast<const char*>(&size), sizeof size);
+      bytes += each;
+    }
+  }
   template <typename T>
   struct Span {
     T* first;

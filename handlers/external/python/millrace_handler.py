@@ -1,4 +1,4 @@
-"""Base of an external handler: standard library and numpy alone.
+"""Base of an external handler: standard library and numpy alone. A tensor of BYTES is an array of bytes objects.
 
     class Twice(millrace_handler.Handler):
         inputs, outputs = {"x": ("FP32", [-1])}, {"y": ("FP32", [-1])}
@@ -6,91 +6,76 @@
             return {"y": 2 * inputs["x"]}
     millrace_handler.serve(Twice())
 """
-import json, mmap, os, socket, struct  # noqa: E401
+import collections, io, itertools, json, mmap, os, socket, struct  # noqa: E401
 import numpy as np
-TYPES = {"BOOL": "?", "FP16": "f2", "FP32": "f4", "FP64": "f8", **{
-    f"{k}INT{8 * n}": f"{'u' if k else 'i'}{n}" for k in ("", "U") for n in (1, 2, 4, 8)}}
-NAMES = {np.dtype(code): name for name, code in TYPES.items()}
-READY, REQUEST, RESPONSE, CALL, RESULT, PART = 1, 2, 3, 4, 5, 6
+READY, REQUEST, RESPONSE, CALL, RESULT, PART = range(1, 7)  # of handler.proto; a message is {field: [values]}
 class Handler:
     inputs, outputs = {}, {}  # name: (datatype, shape); none: any
     def initialize(self, context): """Once, before the first request."""
     def handle(self, inputs, context): """Arrays by name in, arrays by name out."""
-def varint(bytes_, at):  # what protocol buffers write numbers as
-    value = shift = 0
-    while True:
-        byte, at = bytes_[at], at + 1
-        value |= (byte & 127) << shift
-        if byte < 128: return (value if value < 1 << 63 else value - (1 << 64)), at
-        shift += 7
-def number(value):
-    out, value = bytearray(), value & (1 << 64) - 1
-    while value > 127: out.append(value & 127 | 128); value >>= 7
-    return bytes(out) + bytes([value])
-def field(key, value):
-    if isinstance(value, int): return number(key << 3) + number(value)
-    value = value.encode() if isinstance(value, str) else bytes(value)
-    return number(key << 3 | 2) + number(len(value)) + value
-def fields(bytes_):
-    found, at = {}, 0
-    while at < len(bytes_):
-        key, at = varint(bytes_, at)
-        value, at = varint(bytes_, at)
-        if key & 7: value, at = bytes_[at:at + value], at + value
-        found.setdefault(key >> 3, []).append(value)
-    return found
+def number(value):  # as protocol buffers write it
+    return bytes([value]) if 0 <= value < 128 else bytes([value & 127 | 128]) + number(value >> 7 & (1 << 57) - 1)
+def read_number(stream):
+    byte = stream.read(1)[0]
+    return byte if byte < 128 else byte & 127 | read_number(stream) << 7
+def encoded(value): return value if isinstance(value, bytes) else str(value).encode()
+def packed(message):
+    return b"".join(number(key << 3) + number(v) if isinstance(v, int) else number(key << 3 | 2) + number(
+        len(data := encoded(v))) + data for key, values in message.items() for v in values)
+def unpacked(data):
+    message, stream = collections.defaultdict(list), io.BytesIO(data)
+    while stream.tell() < len(data):
+        key, value = read_number(stream), read_number(stream)
+        message[key >> 3].append(stream.read(value) if key & 7 else value)
+    return message
+def framed(data): return struct.pack("<I", len(data)) + data  # messages, and the elements of BYTES
+def frames(stream):
+    while size := stream.read(4): yield stream.read(*struct.unpack("<I", size))
+def head(name, datatype, shape): return {1: [name], 2: [datatype], 3: [b"".join(map(number, shape))]}
 class Context:
     """`parameters` of the request; `call` asks another model of the server, `part` sends arrays before the answer."""
     def __init__(self):
         self.model, self.version = os.environ["MILLRACE_MODEL"], os.environ["MILLRACE_VERSION"]
-        self.socket, self.memory = socket.socket(fileno=3), mmap.mmap(4, 0)
-        self.parameters, self.calls, self.space, self.request = {}, 0, (0, 0), 0
+        self.socket, self.memory, self.calls = socket.socket(fileno=3), mmap.mmap(4, 0), itertools.count(1)
+        self.messages, self.parameters = map(unpacked, frames(self.socket.makefile("rb"))), {}
     def call(self, model, inputs, outputs=(), version=""):
-        self.calls += 1
-        self.send(field(1, CALL) + field(2, self.calls) + field(8, model) + field(9, version) + b"".join(
-            field(3, self.pack(n, a)) for n, a in inputs.items()) + b"".join(field(5, n) for n in outputs))
-        answer = fields(self.receive())
-        if 6 in answer: raise RuntimeError(bytes(answer[6][0]).decode())
+        self.send({1: [CALL], 2: [next(self.calls)], 3: self.pack(inputs), 5: outputs, 8: [model], 9: [version]})
+        answer = next(self.messages)
+        if answer[6]: raise RuntimeError(answer[6][0].decode())
         return self.arrays(answer)
-    def part(self, outputs):
-        self.send(field(1, PART) + field(2, self.request) + b"".join(field(3, self.pack(n, a)) for n, a in outputs.items()))
-    def exactly(self, size):
-        data = bytearray(size); view = memoryview(data)
-        while view: view = view[self.socket.recv_into(view) or os._exit(0):]
-        return data
-    def receive(self): return self.exactly(struct.unpack("<I", self.exactly(4))[0])
-    def send(self, message): self.socket.sendall(struct.pack("<I", len(message)) + message)
+    def part(self, outputs): self.send({1: [PART], 2: [self.request], 3: self.pack(outputs)})
+    def send(self, message): self.socket.sendall(framed(packed(message)))
     def arrays(self, message):
-        out = {}
-        for tensor in map(fields, message.get(3, [])):
-            shape, packed = [], b"".join(bytes(s) for s in tensor.get(3, []))
-            while packed: size, at = varint(packed, 0); shape.append(size); packed = packed[at:]
-            begin, size = tensor.get(5, [0])[0], tensor.get(6, [0])[0]
-            data = memoryview(self.memory)[begin:begin + size] if size else tensor.get(4, [b""])[0]
-            out[bytes(tensor[1][0]).decode()] = np.frombuffer(data, TYPES[bytes(tensor[2][0]).decode()]).reshape(shape)
-        return out
-    def pack(self, name, array, shared=False):
-        array = np.asarray(array); data = array.tobytes(); begin, left = self.space
-        head = field(1, name) + field(2, NAMES[array.dtype]) + field(3, b"".join(map(number, array.shape)))
-        if not shared or not 16384 < len(data) <= left: return head + field(4, data)
-        self.memory[begin:begin + len(data)] = data; used = -len(data) % 64 + len(data)
-        self.space = begin + used, left - used
-        return head + field(5, begin) + field(6, len(data))
-def ports(key, tensors):
-    return b"".join(field(key, field(1, n) + field(2, t) + field(3, b"".join(map(number, s)))) for n, (t, s) in tensors.items())
+        arrays = {}
+        for tensor in map(unpacked, message[3]):
+            datatype, begin, size = tensor[2][0].decode(), sum(tensor[5]), sum(tensor[6])
+            data = memoryview(self.memory)[begin:begin + size] if size else bytearray(b"".join(tensor[4]))
+            array = np.array([*frames(io.BytesIO(data))], object) if datatype == "BYTES" else \
+                np.frombuffer(data, datatype.lower().replace("fp", "float"))
+            sizes = io.BytesIO(b"".join(tensor[3]))  # a byte below 128 ends each
+            arrays[tensor[1][0].decode()] = array.reshape([read_number(sizes) for b in sizes.getvalue() if b < 128])
+        return arrays
+    def pack(self, arrays, begin=0, left=0):  # large ones to `begin` of the memory, where `left` bytes are free
+        for name, array in zip(arrays, map(np.asarray, arrays.values())):
+            is_text = array.dtype.kind in "OSU"
+            data = b"".join(framed(encoded(v)) for v in array.flat) if is_text else \
+                array.astype(array.dtype.newbyteorder("<"), copy=False).tobytes()
+            place = {4: [data]}
+            if 16384 < len(data) <= left:
+                self.memory[begin:begin + len(data)], place = data, {5: [begin], 6: [len(data)]}
+                begin, left = begin + len(data), left - len(data)
+            datatype = "BYTES" if is_text else array.dtype.name.upper().replace("FLOAT", "FP")
+            yield packed({**head(name, datatype, array.shape), **place})
 def serve(handler):
     context = Context()
     handler.initialize(context)
-    context.send(field(1, READY) + ports(4, handler.inputs) + ports(3, handler.outputs))
-    while True:
-        message = fields(context.receive())
-        context.space = message.get(10, [0])[0], message.get(11, [0])[0]
-        context.request = message[2][0]
-        context.parameters = json.loads(bytes(message[7][0])) if message.get(7) else {}
+    inputs, outputs = ([packed(head(n, *of)) for n, of in p.items()] for p in (handler.inputs, handler.outputs))
+    context.send({1: [READY], 3: outputs, 4: inputs})
+    for request in context.messages:
+        context.request, context.parameters = request[2][0], json.loads(b"".join(request[7]) or "{}")
         try:
-            wanted = {bytes(n).decode() for n in message.get(5, [])}
-            reply = b"".join(field(3, context.pack(n, a, True)) for n, a in handler.handle(
-                context.arrays(message), context).items() if not wanted or n in wanted)
+            outputs = handler.handle(context.arrays(request), context)
+            reply = {3: [*context.pack(outputs, sum(request[10]), sum(request[11]))]}
         except Exception as error:  # of this request alone
-            reply = field(6, f"{type(error).__name__}: {error}")
-        context.send(field(1, RESPONSE) + field(2, message[2][0]) + reply)
+            reply = {6: [f"{type(error).__name__}: {error}"]}
+        context.send({1: [RESPONSE], 2: [context.request], **reply})

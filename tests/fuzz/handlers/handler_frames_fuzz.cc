@@ -12,6 +12,7 @@
 
 #include "handler.pb.h"
 #include "handlers/external/frames.h"
+#include "models/tensor/strings.h"
 
 namespace {
 
@@ -37,6 +38,12 @@ std::string ReadAll(std::string_view bytes, size_t piece) {
             millrace::handlers::TensorFrom(tensor, shared, kSharedBegin);
         if (!read.ok()) continue;
         seen += std::to_string(read->tensor.num_bytes()) + ",";
+        if (read->tensor.dtype() == millrace::models::kString) {
+          seen +=
+              std::to_string(millrace::models::NumCharacters(read->tensor)) +
+              "c,";
+          continue;
+        }
         const bool is_shared = tensor.shared_bytes() > 0;
         for (int64_t i = 0; is_shared && i < read->tensor.num_bytes(); ++i) {
           const auto byte = static_cast<int>(read->tensor.bytes()[i]);

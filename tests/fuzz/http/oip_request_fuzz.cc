@@ -12,16 +12,16 @@
 #include <string>
 #include <string_view>
 
+#include "models/tensor/travel_bytes.h"
 #include "server/http/oip_answer.h"
 #include "server/http/oip_plain.h"
 #include "server/http/oip_request.h"
-#include "server/tensor_bytes.h"
 
 namespace {
 
 using millrace::Status;
 using millrace::StatusCode;
-using millrace::server::TravelBytes;
+using millrace::models::TravelBytes;
 using millrace::server::http::InferBody;
 using millrace::server::http::ReadInferBody;
 

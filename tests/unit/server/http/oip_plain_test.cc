@@ -5,7 +5,7 @@
 #include <string>
 #include <vector>
 
-#include "server/tensor_bytes.h"
+#include "models/tensor/travel_bytes.h"
 
 namespace millrace::server::http {
 namespace {
@@ -41,7 +41,8 @@ void ExpectSame(const std::string& json, const std::string& tail = kTail) {
     EXPECT_EQ(a.name, b.name);
     EXPECT_EQ(a.tensor.dtype(), b.tensor.dtype());
     EXPECT_EQ(a.tensor.shape(), b.tensor.shape());
-    EXPECT_EQ(TravelBytes(a.tensor).view(), TravelBytes(b.tensor).view());
+    EXPECT_EQ(models::TravelBytes(a.tensor).view(),
+              models::TravelBytes(b.tensor).view());
   }
 }
 

@@ -1,0 +1,174 @@
+"""Tensors of BYTES that external handlers take and give, in Python and C++."""
+import json
+import urllib.request
+
+import numpy as np
+import pytest
+import tritonclient.grpc as triton_grpc
+import tritonclient.http as triton_http
+from tritonclient.utils import InferenceServerException
+
+from conftest import start
+from test_external import (ANY, ask, external, in_cpp, put,  # noqa: F401
+                           python)
+
+WORDS = """
+import millrace_handler, numpy as np
+
+class Words(millrace_handler.Handler):
+    inputs = {"x": ("BYTES", [-1, 2])}
+    outputs = {"upper": ("BYTES", [-1, 2]), "count": ("INT32", [-1, 2])}
+
+    def handle(self, inputs, context):
+        x = inputs["x"]
+        assert x.dtype == object and all(type(v) is bytes for v in x.flat)
+        return {"upper": [[v.decode().upper() for v in row] for row in x]
+                if x.size else x,
+                "count": np.array([[len(v) for v in row] for row in x],
+                                  np.int32).reshape(x.shape)}
+
+millrace_handler.serve(Words())
+"""
+ASKS_WORDS = """
+import millrace_handler
+
+class Asks(millrace_handler.Handler):
+    inputs = {"x": ("BYTES", [-1, -1])}
+    def handle(self, inputs, context):
+        return context.call("words", inputs, ["upper"])
+
+millrace_handler.serve(Asks())
+"""
+CPP_STRINGS = """
+#include "millrace_handler.h"
+int main() {
+  millrace::Handler handler;
+  handler.inputs = {{"x", "BYTES", {-1}, {}}};
+  handler.Serve([](const millrace::Tensors& in, millrace::Context& context) {
+    millrace::Tensor y = in.at(0), count{"count", "INT64", {1}, "12345678"};
+    y.name = "y";
+    std::vector<std::string> texts = y.Strings();
+    for (std::string& text : texts) text += "!";
+    y.SetStrings(texts);
+    count.Values<int64_t>()[0] = int64_t(texts.size());
+    return millrace::Tensors{y, count};
+  });
+}
+"""
+
+
+@pytest.fixture(scope="module")
+def server(tmp_path_factory, python):  # noqa: F811
+    root = tmp_path_factory.mktemp("repository")
+    external(root, "any", ANY)
+    external(root, "words", WORDS)
+    external(root, "asks_words", ASKS_WORDS)
+    with start("--model-repository", root, env=python) as running:
+        yield running
+
+
+@pytest.fixture(params=["http", "grpc"])
+def triton(request, server):
+    module = triton_http if request.param == "http" else triton_grpc
+    port = getattr(server, request.param + "_port")
+    return module, module.InferenceServerClient(f"127.0.0.1:{port}")
+
+
+def strings(module, name, values):
+    values = np.array(values, object)
+    given = module.InferInput(name, values.shape, "BYTES")
+    given.set_data_from_numpy(values)
+    return given
+
+
+STRINGS = [
+    [[b"ada", "\u00e9t\u00e9".encode()], [b"", b"a\0b"]],
+    [[b"x" * 40_000, b"y" * 70_000]] * 3,    # through the shared memory
+    [[b"x" * 7_000_000, b"z"]] * 7,          # beyond it: inline
+]
+
+
+@pytest.mark.parametrize("values", STRINGS, ids=["small", "shared", "large"])
+def test_strings_go_there_and_back(triton, values):
+    module, client = triton
+    values = np.array(values, object)
+    given = [strings(module, "x", values)]
+    got = client.infer("words", given)
+    upper = [[v.decode().upper().encode() for v in row] for row in values]
+    assert got.as_numpy("upper").tolist() == upper
+    assert got.as_numpy("count").tolist() == [
+        [len(v) for v in row] for row in values]
+
+
+def test_no_strings_and_outputs_that_are_wanted(triton):
+    module, client = triton
+    got = client.infer("words", [strings(module, "x", np.empty((0, 2), object))])
+    assert got.as_numpy("upper").shape == (0, 2)
+    got = client.infer("words", [strings(module, "x", [[b"a", b"bc"]])],
+                       outputs=[module.InferRequestedOutput("count")])
+    assert got.as_numpy("upper") is None
+    assert got.as_numpy("count").tolist() == [[1, 2]]
+
+
+def test_strings_as_json(server):
+    body = json.dumps({"inputs": [{"name": "x", "datatype": "BYTES",
+                                   "shape": [1, 2], "data": ["ada", "\u00e9"]}]})
+    got = json.load(urllib.request.urlopen(
+        server.url + "/v2/models/words/infer", body.encode(), timeout=30))
+    assert {o["name"]: o["data"] for o in got["outputs"]} == {
+        "upper": ["ADA", "\u00c9"], "count": [3, 2]}
+
+
+def test_strings_of_other_models(triton):
+    module, client = triton
+    text = np.array([[b"ada", b"x" * 30_000]], object)
+    got = client.infer("asks_words", [strings(module, "x", text)])
+    assert got.as_numpy("upper").tolist() == [[b"ADA", b"X" * 30_000]]
+    assert got.as_numpy("count") is None
+
+
+def test_strings_go_through_an_ensemble(tmp_path, python):  # noqa: F811
+    external(tmp_path, "words", WORDS)
+    put(tmp_path, "twice", {}, """
+ensemble:
+  inputs: [text]
+  outputs: [upper, count]
+  steps:
+    - {model: words, inputs: {x: text}, outputs: {upper: first}}
+    - {model: words, inputs: {x: first}, outputs: {upper: upper, count: count}}
+""")
+    with start("--model-repository", tmp_path, env=python) as server:
+        client = triton_http.InferenceServerClient(
+            f"127.0.0.1:{server.http_port}")
+        text = [[b"ada", b"x" * 30_000]]
+        got = client.infer("twice", [strings(triton_http, "text", text)])
+        assert got.as_numpy("upper").tolist() == [[b"ADA", b"X" * 30_000]]
+        assert got.as_numpy("count").tolist() == [[3, 30_000]]
+
+
+def test_strings_of_a_handler_that_says_nothing_are_parts_of_a_task(triton):
+    """Those of TorchServe get them so, one by one."""
+    module, client = triton
+    y = module.InferInput("y", [1], "FP32")
+    y.set_data_from_numpy(np.ones(1, np.float32))
+    with pytest.raises(InferenceServerException) as refused:
+        client.infer("any", [strings(module, "x", [b"text"]), y])
+    assert "a task takes BYTES alone" in str(refused.value)
+    got = client.infer("any", [strings(module, "x", [b"text"])])
+    assert got.as_numpy("output").tolist() == [b"text"]
+    assert ask(triton, "any", [4]) == [4]
+
+
+def test_strings_in_cpp(tmp_path, python):  # noqa: F811
+    in_cpp(tmp_path, "exclaim", CPP_STRINGS)
+    with start("--model-repository", tmp_path, env=python) as server:
+        client = triton_http.InferenceServerClient(
+            f"127.0.0.1:{server.http_port}")
+        for values in [b"ada", b"", b"a\0b"], [b"x" * 100_000] * 2, []:
+            given = strings(triton_http, "x", values)
+            got = client.infer("exclaim", [given])
+            assert got.as_numpy("y").tolist() == [v + b"!" for v in values]
+            assert got.as_numpy("count").tolist() == [len(values)]
+        got = client.infer("exclaim", [given], outputs=[
+            triton_http.InferRequestedOutput("count")])
+        assert got.as_numpy("y") is None
