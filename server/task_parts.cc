@@ -1,5 +1,6 @@
 #include "server/task_parts.h"
 
+#include <nlohmann/json.hpp>
 #include <utility>
 
 #include "server/tensor_bytes.h"
@@ -32,6 +33,10 @@ Status AddParts(const std::string& input, std::string_view packed,
     packed.remove_prefix(size_t{4} + size);
   }
   return OkStatus();
+}
+
+bool IsTextItem(const nlohmann::ordered_json& item) {
+  return item.is_object() && (item.contains("text") || item.contains("query"));
 }
 
 Status CheckElements(const std::string& input,

@@ -2,6 +2,7 @@
 #pragma once
 
 #include <cstdint>
+#include <nlohmann/json_fwd.hpp>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -18,6 +19,10 @@ inline constexpr std::string_view kTaskOutput = "output";
 // its bytes. INVALID_ARGUMENT names the input.
 Status AddParts(const std::string& input, std::string_view packed,
                 std::vector<handlers::TaskPart>& parts);
+
+// Whether an item of a JSON list is what tasks over texts read themselves, an
+// object with "text" or "query"; such a part says that it is JSON.
+bool IsTextItem(const nlohmann::ordered_json& item);
 
 // INVALID_ARGUMENT when the shape does not hold that many elements.
 Status CheckElements(const std::string& input,

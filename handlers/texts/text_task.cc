@@ -12,6 +12,7 @@
 
 #include "config/base/mutex.h"
 #include "config/base/out_of_memory.h"
+#include "config/base/utf8.h"
 #include "handlers/make_task.h"
 #include "handlers/texts/pooling.h"
 #include "handlers/texts/text_files.h"
@@ -115,6 +116,14 @@ class GraphTexts final : public TextHandler {
       return InvalidArgument("a limit of " + std::to_string(limit) +
                              " tokens leaves no room for a text: " +
                              std::to_string(around) + " stand around it");
+    }
+    for (const std::string* text :
+         {&item.text, item.pair ? &*item.pair : &item.text}) {
+      if (IsValidUtf8(*text)) continue;
+      return InvalidArgument("the text is not valid UTF-8 at byte " +
+                             std::to_string(ValidUtf8Prefix(*text)) +
+                             "; send text, not a file of another kind")
+          .At("inputs");
     }
     const auto ids_of = [&](const std::string& text) {
       return files_.tokenizer->Encode(text, {.parse_special = true});

@@ -138,6 +138,12 @@ Status AddItem(const Json& item, const std::string& path,
     parts.push_back({.name = "inputs", .bytes = std::move(text)});
     return OkStatus();
   }
+  if (IsTextItem(item)) {
+    parts.push_back({.name = "inputs",
+                     .content_type = "application/json",
+                     .bytes = DumpJson(item)});
+    return OkStatus();
+  }
   ASSIGN_OR_RETURN(const auto base64, handlers::ReadString(item, "b64"));
   std::optional<std::string> bytes;
   if (base64.has_value()) bytes = DecodeBase64(*base64);

@@ -16,7 +16,8 @@ class EmbeddingModel final : public Servable {
   EmbeddingModel(ModelFacts facts,
                  std::unique_ptr<scheduler::EmbeddingEngine> engine,
                  std::unique_ptr<handlers::TensorHandler> tensors,
-                 std::unique_ptr<handlers::TextHandler> texts);
+                 std::unique_ptr<handlers::TextHandler> texts,
+                 std::unique_ptr<handlers::TaskHandler> task);
 
   ModelKind kind() const override { return ModelKind::kTensors; }
   StatusOr<handlers::GenerateHandler*> ForText() const override;
@@ -26,6 +27,7 @@ class EmbeddingModel final : public Servable {
   StatusOr<handlers::TextHandler*> ForTexts() const override {
     return texts_.get();
   }
+  handlers::TaskHandler* task() const override { return task_.get(); }
   bool Drain(std::chrono::steady_clock::time_point deadline) override {
     return engine_->Drain(deadline);
   }
@@ -34,6 +36,7 @@ class EmbeddingModel final : public Servable {
   const std::unique_ptr<scheduler::EmbeddingEngine> engine_;
   const std::unique_ptr<handlers::TensorHandler> tensors_;
   const std::unique_ptr<handlers::TextHandler> texts_;
+  const std::unique_ptr<handlers::TaskHandler> task_;  // texts as parts
 };
 
 }  // namespace millrace::server

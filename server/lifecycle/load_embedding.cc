@@ -12,6 +12,8 @@
 #include "handlers/make_task.h"
 #include "handlers/texts/decoder_tensors.h"
 #include "handlers/texts/text_files.h"
+#include "handlers/texts/text_parts.h"
+#include "handlers/texts/text_tensors.h"
 #include "models/llm/model.h"
 #include "scheduler/embedding_engine.h"
 #include "server/lifecycle/embedding_model.h"
@@ -113,6 +115,8 @@ StatusOr<std::shared_ptr<Servable>> LoadEmbeddingModel(
   const int64_t max_tokens = files.max_tokens;
   ASSIGN_OR_RETURN(auto texts,
                    handlers::MakeTextHandler(parts, std::move(files)));
+  auto by_parts = handlers::MakeTextParts(texts.get(), tensors.get());
+  tensors = handlers::MakeTextTensors(std::move(tensors), texts.get(), pool);
   facts.platform = "millrace_" + model.info.architecture;
   facts.parameters.emplace_back("task", config::TaskName(task->kind));
   LogInfo("embedding model loaded",
@@ -127,7 +131,8 @@ StatusOr<std::shared_ptr<Servable>> LoadEmbeddingModel(
            {"isa", model.info.isa},
            {"threads", model.info.threads}});
   return std::make_shared<EmbeddingModel>(std::move(facts), std::move(engine),
-                                          std::move(tensors), std::move(texts));
+                                          std::move(tensors), std::move(texts),
+                                          std::move(by_parts));
 }
 
 }  // namespace millrace::server

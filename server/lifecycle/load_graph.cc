@@ -23,7 +23,9 @@
 #include "handlers/shadow/shadow_handler.h"
 #include "handlers/tensors.h"
 #include "handlers/texts/text_files.h"
+#include "handlers/texts/text_parts.h"
 #include "handlers/texts/text_task.h"
+#include "handlers/texts/text_tensors.h"
 #include "models/encoder/encoder_files.h"
 #include "models/graph/execution_context.h"
 #include "models/graph/import.h"
@@ -417,6 +419,9 @@ StatusOr<std::shared_ptr<Servable>> LoadGraph(
         ASSIGN_OR_RETURN(texts,
                          handlers::MakeTextHandler(parts, std::move(files)));
       }
+      task = handlers::MakeTextParts(texts.get(), handler.get());
+      handler =
+          handlers::MakeTextTensors(std::move(handler), texts.get(), pool);
     } else {
       ASSIGN_OR_RETURN(task, handlers::MakeTaskHandler(parts));
     }

@@ -9,6 +9,7 @@
 #include "config/base/json.h"
 #include "config/base/out_of_memory.h"
 #include "config/base/utf8.h"
+#include "server/task_parts.h"
 #include "server/torchserve/tensors.h"
 
 namespace millrace::server::torchserve {
@@ -63,7 +64,8 @@ void StartTensors(Prediction prediction, handlers::TensorHandler* handler,
       std::move(call.stop));
 }
 
-// {"instances": ["…", {"data": "…"}, {"b64": "…"}]}: each text is an item.
+// {"instances": ["…", {"data": "…"}, {"b64": "…"}]}: each text is an item, and
+// so is {"query": "…", "text": "…"}.
 StatusOr<std::vector<handlers::TaskPart>> ReadTaskInstances(
     std::string_view text) {
   ASSIGN_OR_RETURN(const Json body, ParseJson(text));
@@ -81,6 +83,11 @@ StatusOr<std::vector<handlers::TaskPart>> ReadTaskInstances(
       if (!item.is_object() || !item.contains(key)) continue;
       value = &item[key];
       break;
+    }
+    if (IsTextItem(*value)) {
+      parts.push_back(
+          {.content_type = "application/json", .bytes = DumpJson(*value)});
+      continue;
     }
     if (!value->is_string()) return wrong;
     // The task of pictures undoes base64.
