@@ -13,25 +13,34 @@ using Json = nlohmann::json;
 using Prices = std::array<double, 3>;  // base, prefill token, decode sequence
 
 constexpr double kNsPerMs = 1e6;
+// Fewer tokens a chunk are no draft tokens: text that is held back to its next
+// letter joins chunks, too.
+constexpr double kLeastDrafts = 1.1;
 
 struct Equation {
   Prices factors;
   double value = 0;  // ms
 };
 
+// Of a request's time, what its tokens after the first take.
+double DecodingShare(const FitPoint& point) {
+  const double decoding_ms =
+      std::max(0.0, point.output_tokens - 1) * point.tpot_ms;
+  return point.latency_ms > 0 ? std::min(1.0, decoding_ms / point.latency_ms)
+                              : 1;
+}
+
 // Means over the gaps of a request: of a step, the prompt tokens of others and
 // the sequences that decode.
 Prices TpotFactors(const FitPoint& point) {
-  const double decoding_ms =
-      std::max(0.0, point.output_tokens - 1) * point.tpot_ms;
-  const double share =
-      point.latency_ms > 0 ? std::min(1.0, decoding_ms / point.latency_ms) : 1;
   const double others =
       std::max(0.0, point.concurrency - (point.closed_loop ? 1 : 0));
   const double of_others =
       point.concurrency > 0 ? others / point.concurrency : 0;
-  const double per_step = point.request_rate * point.tpot_ms / 1000;
-  return {1, point.input_tokens * per_step * of_others, 1 + others * share};
+  const double step_ms = point.tokens_per_step * point.tpot_ms;
+  const double per_step = point.request_rate * step_ms / 1000;
+  return {1, point.input_tokens * per_step * of_others,
+          point.tokens_per_step * (1 + others * DecodingShare(point))};
 }
 
 // Gaussian elimination of the normal equations of the chosen columns; nothing
@@ -130,23 +139,36 @@ StatusOr<FitPoint> FitPointOf(std::string_view report_json) {
   point.input_std = Number(json, "input_tokens", "std").value_or(0);
   point.output_tokens = Number(json, "output_tokens", "mean").value_or(1);
   point.output_std = Number(json, "output_tokens", "std").value_or(0);
+  point.outside_ms = Number(json, "before_prefill_ms", "p50").value_or(-1);
+  const double streams = Number(json, "output_tokens", "count").value_or(0);
+  const double gaps =
+      Number(json, "inter_token_latency_ms", "count").value_or(0);
+  if (gaps > 0) {
+    const double tokens = (point.output_tokens - 1) * streams / gaps;
+    if (tokens > kLeastDrafts) point.tokens_per_step = tokens;
+  }
   const auto concurrency = Number(json, "concurrency");
   point.closed_loop = concurrency.has_value();
   point.concurrency = concurrency.value_or(*rate * *latency / 1000);
   return point;
 }
 
+double DecodingSequences(const FitPoint& point) {
+  return point.concurrency * DecodingShare(point);
+}
+
 double PredictedTpotMs(const ServerModel& model, const FitPoint& point) {
   return Dot(TpotFactors(point), {model.step_base_ns, model.prefill_token_ns,
                                   model.decode_sequence_ns}) /
-         kNsPerMs;
+         kNsPerMs / point.tokens_per_step;
 }
 
 StatusOr<ServerModel> FitServerModel(const std::vector<FitPoint>& points,
                                      const ServerModel& limits) {
   std::vector<Equation> equations;
   for (const FitPoint& point : points) {
-    equations.push_back({TpotFactors(point), point.tpot_ms});
+    equations.push_back(
+        {TpotFactors(point), point.tokens_per_step * point.tpot_ms});
     if (!point.closed_loop || point.concurrency > 1) continue;
     const double steps =
         std::ceil(point.input_tokens /

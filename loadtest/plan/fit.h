@@ -1,9 +1,10 @@
 // Step prices of a language model's server from measured reports.
 //
 // Of each report the mean time per output token gives one equation,
-//   tpot = base + prefill_token x P + decode_sequence x D,
-// with D the sequences that decode beside each other and P the prompt tokens
-// of others that a step computes, both by Little's law from the report's rates;
+//   T x tpot = base + prefill_token x P + decode_sequence x T x D,
+// with T the tokens that a step gives a sequence, D the sequences that decode
+// beside each other and P the prompt tokens of others that a step computes,
+// both by Little's law from the report's rates;
 // and a report at concurrency 1 gives a second one for its first token,
 //   ttft = base x steps + prefill_token x input_tokens.
 // Prices are the least squares of the relative errors, none below 0.
@@ -30,7 +31,15 @@ struct FitPoint {
   double tpot_ms = 0;  // mean, as is the latency
   double latency_ms = 0;
   double request_rate = 0;  // answered, requests/s
+  // Of a stream; above 1 where draft tokens come along: its chunks with output
+  // are its steps.
+  double tokens_per_step = 1;
+  // Median of the first token's time beside its prefill; -1: not told.
+  double outside_ms = -1;
 };
+
+// Sequences that decode at once, by Little's law.
+double DecodingSequences(const FitPoint& point);
 
 // From the JSON of a report. INVALID_ARGUMENT where it is no report of a
 // stream.

@@ -5,6 +5,7 @@
 #include <cstdio>
 #include <map>
 #include <nlohmann/json.hpp>
+#include <numeric>
 
 #include "loadtest/dataset.h"
 #include "loadtest/plan/fit.h"
@@ -90,6 +91,28 @@ Status AddShortPrompts(const Options& load, std::vector<FitPoint>& points) {
   return OkStatus();
 }
 
+// By the sequences that decode, means of the points that agree in them; empty
+// where no point has draft tokens.
+std::vector<std::pair<int64_t, double>> TokensPerStep(
+    const std::vector<FitPoint>& points) {
+  std::map<int64_t, std::vector<double>> by_sequences;
+  bool drafts = false;
+  for (const FitPoint& point : points) {
+    const auto sequences =
+        std::max<int64_t>(1, std::llround(DecodingSequences(point)));
+    by_sequences[sequences].push_back(point.tokens_per_step);
+    drafts = drafts || point.tokens_per_step > 1;
+  }
+  std::vector<std::pair<int64_t, double>> result;
+  if (!drafts) return result;
+  for (const auto& [sequences, tokens] : by_sequences) {
+    result.emplace_back(sequences,
+                        std::accumulate(tokens.begin(), tokens.end(), 0.0) /
+                            static_cast<double>(tokens.size()));
+  }
+  return result;
+}
+
 StatusOr<ServerModel> FitLlm(const FitOptions& options) {
   std::vector<FitPoint> points;
   std::string model_name;
@@ -128,6 +151,7 @@ StatusOr<ServerModel> FitLlm(const FitOptions& options) {
     }
     std::printf("Limits and step prices are the server's own\n");
   }
+  model.tokens_per_step = TokensPerStep(points);
   std::printf("%12s %12s %12s %12s %14s %14s %14s\n", "under way",
               "input tokens", "requests/s", "TTFT p50 ms", "of the model",
               "ms per token", "of the model");

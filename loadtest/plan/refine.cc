@@ -13,21 +13,30 @@
 namespace millrace::loadtest {
 namespace {
 
+// step_base, prefill_token, decode_sequence, and prompt_step or
+// request_overhead.
 constexpr int kPrices = 4;
 constexpr int kEvaluations = 300;
 constexpr double kNsPerMs = 1e6;
+// Of the first token's time, where the search begins: from next to nothing a
+// logarithm would not come back.
+constexpr double kLeastRest = 0.05;
 // Of each user: all of them begin at once, which is no steady state yet.
 constexpr int64_t kWarmRequests = 4;
 
 // Prices as logarithms, so that none becomes negative.
 using Point = std::array<double, kPrices>;
 
-ServerModel With(const ServerModel& start, const Point& at) {
+ServerModel With(const ServerModel& start, bool told, const Point& at) {
   ServerModel model = start;
   model.step_base_ns = std::exp(at[0]);
   model.prefill_token_ns = std::exp(at[1]);
   model.decode_sequence_ns = std::exp(at[2]);
-  model.request_overhead_ns = std::llround(std::exp(at[3]));
+  if (told) {
+    model.prompt_step_ns = std::exp(at[3]);
+  } else {
+    model.request_overhead_ns = std::llround(std::exp(at[3]));
+  }
   return model;
 }
 
@@ -97,8 +106,10 @@ double ClosedLoopError(const std::vector<FitPoint>& points,
   return sum;
 }
 
-ClosedLoopTimes SimulateClosedLoop(const ServerModel& model,
+ClosedLoopTimes SimulateClosedLoop(const ServerModel& of_all,
                                    const FitPoint& point) {
+  ServerModel model = of_all;
+  model.tokens_per_step = {{1, point.tokens_per_step}};
   const auto users = std::max<int64_t>(
       1, static_cast<int64_t>(std::llround(point.concurrency)));
   // Were all as long as each other, users would stay in step with each other.
@@ -147,25 +158,34 @@ ServerModel RefineServerModel(const std::vector<FitPoint>& all,
   }
   // Four prices want as many equations: each load gives two.
   if (points.size() < 2) return start;
-  if (start.request_overhead_ns == 0) {
-    // What the lightest load shows beyond its steps.
-    const FitPoint& lone = *std::min_element(
-        points.begin(), points.end(), [](const auto& a, const auto& b) {
-          return a.concurrency < b.concurrency;
-        });
-    const double rest_ms =
-        lone.ttft_ms - SimulateClosedLoop(start, lone).ttft_ms;
-    start.request_overhead_ns =
-        std::llround(std::max(0.05, rest_ms) * kNsPerMs);
+  // What the lightest load shows beyond its steps. The server may tell what
+  // part of it is outside of them; the rest is work of its engine, which others
+  // wait for.
+  const FitPoint& lone = *std::min_element(
+      points.begin(), points.end(), [](const auto& a, const auto& b) {
+        return a.concurrency < b.concurrency;
+      });
+  double outside_ms = lone.outside_ms;
+  for (const FitPoint& point : points) {
+    if (point.concurrency <= lone.concurrency && point.outside_ms >= 0) {
+      outside_ms = std::min(outside_ms, point.outside_ms);
+    }
   }
+  const bool told = outside_ms >= 0;
   const double least = 1000;  // ns; a price of 0 could not grow
+  start.request_overhead_ns = 0;
+  start.prompt_step_ns = 0;
+  const double rest_ns =
+      kNsPerMs *
+      std::max(kLeastRest * lone.ttft_ms,
+               lone.ttft_ms - SimulateClosedLoop(start, lone).ttft_ms);
+  if (told) start.request_overhead_ns = std::llround(outside_ms * kNsPerMs);
   const auto log = [&](double ns) { return std::log(std::max(ns, least)); };
   Point first = {log(start.step_base_ns), log(start.prefill_token_ns),
-                 log(start.decode_sequence_ns),
-                 log(static_cast<double>(start.request_overhead_ns))};
+                 log(start.decode_sequence_ns), log(rest_ns)};
   using Vertex = std::pair<double, Point>;
   const auto evaluate = [&](const Point& at) {
-    return Vertex(ClosedLoopError(points, With(start, at)), at);
+    return Vertex(ClosedLoopError(points, With(start, told, at)), at);
   };
   std::vector<Vertex> simplex = {evaluate(first)};
   for (size_t i = 0; i < kPrices; ++i) {
@@ -210,7 +230,7 @@ ServerModel RefineServerModel(const std::vector<FitPoint>& all,
     }
   }
   const auto best = std::min_element(simplex.begin(), simplex.end());
-  return With(start, best->second);
+  return With(start, told, best->second);
 }
 
 }  // namespace millrace::loadtest

@@ -1,6 +1,7 @@
 #include "loadtest/plan/replica.h"
 
 #include <algorithm>
+#include <cmath>
 #include <deque>
 #include <functional>
 #include <queue>
@@ -43,21 +44,29 @@ class LlmReplica final : public Replica {
   }
 
   void Run(Ns now) override {
-    num_done_steps_ += num_steps_;
-    context_ += num_steps_ * static_cast<int64_t>(decoding_.size());
-    sink_.Gaps(step_ns_, num_steps_ * static_cast<int64_t>(decoding_.size()));
-    while (!decoding_.empty() && decoding_.top().first <= num_done_steps_) {
-      context_ -= Tokens(decoding_.top().second);
-      End(decoding_.top().second, now);
+    const auto num_decoding = static_cast<int64_t>(decoding_.size());
+    const double tokens = static_cast<double>(num_steps_) * tokens_per_step_;
+    num_done_tokens_ += tokens;
+    context_ += tokens * static_cast<double>(num_decoding);
+    sink_.Gaps(step_ns_, num_steps_ * num_decoding);
+    while (!decoding_.empty() && decoding_.top().first <= num_done_tokens_) {
+      const auto [last, request] = decoding_.top();
+      context_ -=
+          static_cast<double>(Tokens(request)) + (num_done_tokens_ - last);
+      End(request, now);
       decoding_.pop();
     }
+    if (decoding_.empty()) context_ = num_done_tokens_ = 0;
     for (const uint32_t request : prefilled_) {
       sink_.FirstToken(request, now);
       const int64_t more = requests_[request].output_tokens - 1;
       if (more <= 0) {
         End(request, now);
       } else {
-        decoding_.emplace(num_done_steps_ + more, request);
+        // The last step gives what is lacking: half of its tokens on average.
+        const double given = (model_.TokensPerStep(num_decoding + 1) - 1) / 2;
+        decoding_.emplace(num_done_tokens_ + static_cast<double>(more) - given,
+                          request);
         context_ += requests_[request].input_tokens + 1;
       }
     }
@@ -76,7 +85,8 @@ class LlmReplica final : public Replica {
     prefilling_.clear();
     prefilled_.clear();
     prefixes_.clear();
-    kv_used_ = outstanding_ = context_ = 0;
+    kv_used_ = outstanding_ = 0;
+    context_ = num_done_tokens_ = 0;
     next_ = kNever;
     std::sort(out.begin(), out.end());
     return out;
@@ -125,10 +135,9 @@ class LlmReplica final : public Replica {
     const auto num_decoding = static_cast<int64_t>(decoding_.size());
     int64_t room =
         std::max<int64_t>(0, model_.max_num_batched_tokens - num_decoding);
-    const auto context = static_cast<double>(context_);
     if (num_decoding > 0) {
       room = std::min(room, model_.MostPromptTokens(
-                                model_.StepNs(0, num_decoding, context)));
+                                model_.StepNs(0, num_decoding, context_)));
     }
     int64_t left = room;
     double keys = 0;
@@ -158,9 +167,18 @@ class LlmReplica final : public Replica {
     num_steps_ = 0;
     const int64_t prefill = room - left;
     if (prefill == 0 && num_decoding == 0) return;
-    num_steps_ = prefill > 0 ? 1 : decoding_.top().first - num_done_steps_;
-    // Contexts grow by a token a step: the mean of the steps.
-    keys += context + static_cast<double>(num_decoding * (num_steps_ - 1)) / 2;
+    tokens_per_step_ = model_.TokensPerStep(num_decoding);
+    num_steps_ = 1;
+    if (prefill == 0) {
+      const double left_tokens = decoding_.top().first - num_done_tokens_;
+      // A sum of fractions may lie a little beside the whole number.
+      num_steps_ = std::max<int64_t>(
+          1, std::llround(std::ceil(left_tokens / tokens_per_step_ - 1e-9)));
+    }
+    // Contexts grow with each step: the mean of the steps.
+    keys +=
+        context_ + tokens_per_step_ *
+                       static_cast<double>(num_decoding * (num_steps_ - 1)) / 2;
     step_ns_ = model_.StepNs(prefill, num_decoding, keys);
     next_ = now + num_steps_ * step_ns_;
   }
@@ -173,16 +191,18 @@ class LlmReplica final : public Replica {
   std::deque<uint32_t> waiting_;
   std::deque<std::pair<uint32_t, int64_t>> prefilling_;  // tokens to compute
   std::vector<uint32_t> prefilled_;                      // by this step
-  MinHeap<std::pair<int64_t, uint32_t>> decoding_;       // by their last step
+  MinHeap<std::pair<double, uint32_t>> decoding_;        // by their last token
   std::deque<int32_t> prefixes_;                         // groups, latest first
   int64_t kv_used_ = 0;
-  int64_t context_ = 0;  // tokens of the sequences that decode
+  double context_ = 0;  // tokens of the sequences that decode
 
   // The steps under way: num_steps_ of step_ns_ each, from begin_ on.
   Ns begin_ = 0;
   Ns step_ns_ = 1;
   int64_t num_steps_ = 0;
-  int64_t num_done_steps_ = 0;
+  double tokens_per_step_ = 1;
+  // Of each sequence that has been there since a time when none was.
+  double num_done_tokens_ = 0;
 };
 
 // Instances that take batches from one queue. A batch is closed when it is

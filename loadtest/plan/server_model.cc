@@ -62,15 +62,52 @@ Status ReadBatches(const Json& json, ServerModel& model) {
   return OkStatus();
 }
 
+Status ReadTokensPerStep(const Json& json, ServerModel& model) {
+  const auto at = json.find("tokens_per_step");
+  if (at == json.end()) return OkStatus();
+  constexpr double kMost = 1000;
+  const Status wrong = InvalidArgument(
+      "tokens_per_step must be a list of [sequences, tokens] with rising "
+      "sequences and 1 to 1000 tokens, as in [[1, 2.5], [16, 1.8]]");
+  if (!at->is_array()) return wrong;
+  for (const Json& point : *at) {
+    if (!point.is_array() || point.size() != 2 ||
+        !point[0].is_number_integer() || !point[1].is_number()) {
+      return wrong;
+    }
+    const auto sequences = point[0].get<int64_t>();
+    const auto tokens = point[1].get<double>();
+    const int64_t last =
+        model.tokens_per_step.empty() ? 0 : model.tokens_per_step.back().first;
+    if (sequences <= last || !(tokens >= 1 && tokens <= kMost)) return wrong;
+    model.tokens_per_step.emplace_back(sequences, tokens);
+  }
+  return OkStatus();
+}
+
 }  // namespace
 
 Ns ServerModel::StepNs(int64_t prefill_tokens, int64_t sequences,
                        double keys) const {
-  const double ns = step_base_ns +
+  const double ns = step_base_ns + (prefill_tokens > 0 ? prompt_step_ns : 0) +
                     prefill_token_ns * static_cast<double>(prefill_tokens) +
-                    decode_sequence_ns * static_cast<double>(sequences) +
+                    decode_sequence_ns * static_cast<double>(sequences) *
+                        TokensPerStep(sequences) +
                     attended_key_ns * keys;
   return std::max<Ns>(1, std::llround(ns));
+}
+
+double ServerModel::TokensPerStep(int64_t sequences) const {
+  if (tokens_per_step.empty()) return 1;
+  const auto right = std::lower_bound(
+      tokens_per_step.begin(), tokens_per_step.end(), sequences,
+      [](const auto& point, int64_t n) { return point.first < n; });
+  if (right == tokens_per_step.begin()) return right->second;
+  if (right == tokens_per_step.end()) return tokens_per_step.back().second;
+  const auto left = right - 1;
+  const double share = static_cast<double>(sequences - left->first) /
+                       static_cast<double>(right->first - left->first);
+  return left->second + share * (right->second - left->second);
 }
 
 int64_t ServerModel::MostPromptTokens(Ns decode_ns) const {
@@ -130,12 +167,14 @@ StatusOr<ServerModel> ParseServerModel(std::string_view text) {
   }
   RETURN_IF_ERROR(ReadMs(json, "step_base_ms", &model.step_base_ns));
   RETURN_IF_ERROR(ReadMs(json, "prefill_token_ms", &model.prefill_token_ns));
+  RETURN_IF_ERROR(ReadMs(json, "prompt_step_ms", &model.prompt_step_ns));
   RETURN_IF_ERROR(
       ReadMs(json, "decode_sequence_ms", &model.decode_sequence_ns));
   RETURN_IF_ERROR(ReadMs(json, "attended_key_us", &model.attended_key_ns));
   model.attended_key_ns *= 1e-3;  // the key's unit is a thousandth of ms
   RETURN_IF_ERROR(read_time("request_overhead_ms", &model.request_overhead_ns));
   RETURN_IF_ERROR(read_time("target_itl_ms", &model.target_itl_ns));
+  RETURN_IF_ERROR(ReadTokensPerStep(json, model));
   RETURN_IF_ERROR(ReadInt(json, "kv_tokens", 0, &model.kv_tokens));
   RETURN_IF_ERROR(ReadInt(json, "max_num_seqs", 1, &model.max_num_seqs));
   RETURN_IF_ERROR(ReadInt(json, "max_num_batched_tokens", 1,
@@ -164,8 +203,16 @@ std::string ServerModelJson(const ServerModel& model) {
   } else {
     out["step_base_ms"] = model.step_base_ns / kNsPerMs;
     out["prefill_token_ms"] = model.prefill_token_ns / kNsPerMs;
+    out["prompt_step_ms"] = model.prompt_step_ns / kNsPerMs;
     out["decode_sequence_ms"] = model.decode_sequence_ns / kNsPerMs;
     out["attended_key_us"] = model.attended_key_ns / 1e3;
+    if (!model.tokens_per_step.empty()) {
+      Json points = Json::array();
+      for (const auto& [sequences, tokens] : model.tokens_per_step) {
+        points.push_back(Json::array({sequences, tokens}));
+      }
+      out["tokens_per_step"] = std::move(points);
+    }
     out["request_overhead_ms"] =
         static_cast<double>(model.request_overhead_ns) / kNsPerMs;
     out["target_itl_ms"] = static_cast<double>(model.target_itl_ns) / kNsPerMs;

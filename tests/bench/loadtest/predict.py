@@ -10,8 +10,10 @@ simulated, and both are printed side by side.
                                      or v2, as root)
     predict.py size                  10,000 replicas, a million requests
 
-Loads are shares of the most that one server (or three) did in the fit. "three"
-needs haproxy and the packages of tests/requirements.txt.
+Loads are shares of the most that one server (or three) did in the fit; with
+--server-model FILE the fit is kept, and taken from there if it is, so that loads
+may be measured one by one (--loads '' makes the fit alone). "three" needs haproxy
+and the packages of tests/requirements.txt.
 """
 import argparse
 import json
@@ -83,11 +85,14 @@ def trace(path, rate, count, seed):
     path.write_text("\n".join(lines) + "\n")
 
 
-def fit(url, model, work, seconds, cpus):
-    out = work / "server.json"
+def fit(url, model, work, options, cpus):
+    if options.server_model and options.server_model.exists():
+        return options.server_model
+    out = options.server_model or work / "server.json"
     print(run(LOADTEST, "plan", "fit", "--url", url, "-m", model,
               "--endpoint-type", "completions", "--loads",
-              ",".join(map(str, USERS)), "--duration", f"{seconds}s", "--warmup", "2s",
+              ",".join(map(str, USERS)), "--duration",
+              f"{options.fit_seconds}s", "--warmup", "2s",
               "--input-tokens", f"{INPUT[0]}:{INPUT[1]}", "--output-tokens",
               f"{OUTPUT[0]}:{OUTPUT[1]}", "--no-progress", "--output", out,
               cpus=cpus))
@@ -155,12 +160,11 @@ def one(options):
         try:
             model = json.load(urllib.request.urlopen(
                 server.url + "/v1/models"))["data"][0]["id"]
-            file = fit(server.url, model, work, options.fit_seconds,
-                       cores[-1])
+            file = fit(server.url, model, work, options, cores[-1])
             most = most_per_second(file, work)
             print(f"the most of one server: {most:.2f} requests/s")
             header()
-            for load in map(float, options.loads.split(",")):
+            for load in options.loads:
                 compare(server.url, model, file, work, load * most, 1, options,
                         cores[-1])
         finally:
@@ -184,11 +188,11 @@ def three(options):
                 model = json.load(urllib.request.urlopen(
                     fleet.url + "/v1/models"))["data"][0]["id"]
                 file = fit(f"http://127.0.0.1:{fleet.ports[1]}", model, work,
-                           options.fit_seconds, cores[-1])
+                           options, cores[-1])
                 most = most_per_second(file, work)
                 print(f"the most of one server: {most:.2f} requests/s")
                 header()
-                for load in map(float, options.loads.split(",")):
+                for load in options.loads:
                     compare(fleet.url, model, file, work, 3 * load * most, 3,
                             options, cores[-1])
         finally:
@@ -219,7 +223,10 @@ def main():
     parser.add_argument("--rounds", type=int, default=3)
     parser.add_argument("--seconds", type=float, default=20)
     parser.add_argument("--fit-seconds", type=float, default=10)
-    parser.add_argument("--loads", default="0.4,0.7,0.9")
+    parser.add_argument("--loads", default="0.4,0.7,0.9",
+                        type=lambda text: list(map(float, text.split(","))
+                                               ) if text else [])
+    parser.add_argument("--server-model", type=pathlib.Path)
     parser.add_argument("--cpu", type=float)
     options = parser.parse_args()
     print(subprocess.run(["lscpu"], capture_output=True, text=True).stdout
