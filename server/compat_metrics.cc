@@ -2,10 +2,11 @@
 // (docs/user_guide/metrics.md) and TorchServe 0.12 (ts/configs/metrics.yaml)
 // export them.
 //
-// Left out of vLLM: the kv_block_* histograms (off by default there) and
-// request_max_num_generation_tokens. Left out of Triton: nv_cache_*
-// (millrace_response_cache_*) and nv_pinned_memory_* (no pool). Left out of
-// TorchServe: GPU*.
+// Left out of vLLM: the kv_block_* histograms (off by default there). Left out
+// of Triton: nv_inference_first_response_histogram_ms and the *_summary_us (off
+// by default there), nv_cache_hit_duration_per_model and
+// nv_cache_miss_duration_per_model (not measured) and nv_pinned_memory_pool_*
+// (no pool).
 #include "server/compat_metrics.h"
 
 #include <algorithm>
@@ -86,6 +87,9 @@ void AddVllm(Aliases& all) {
       {"vllm:request_prompt_tokens", "Tokens of prompts.", kHistogram,
        "millrace_request_prompt_tokens"},
       {"vllm:request_generation_tokens", "Tokens of completions.", kHistogram,
+       "millrace_request_generation_tokens"},
+      {"vllm:request_max_num_generation_tokens",
+       "Tokens of completions, each of a request's n by itself.", kHistogram,
        "millrace_request_generation_tokens"},
       {"vllm:request_params_max_tokens", "max_tokens asked for.", kHistogram,
        "millrace_request_max_tokens"},
@@ -227,6 +231,11 @@ void AddTriton(Aliases& all) {
          "Microseconds of answered requests.",
          "millrace_inference_time_seconds", kSum, kMicro);
   stage("nv_inference_compute_output_duration_us", "compute_output");
+  number("nv_cache_num_hits_per_model", "Requests answered from the cache.",
+         "millrace_response_cache_hits_total");
+  number("nv_cache_num_misses_per_model",
+         "Requests that the cache had no answer for.",
+         "millrace_response_cache_misses_total");
   number("nv_model_load_duration_secs", "Seconds that the load took.",
          "millrace_model_load_seconds", kValue, 1, kGauge);
   number("nv_cpu_utilization", "Share of the cores in use, 0 to 1.",
@@ -243,11 +252,35 @@ void AddTriton(Aliases& all) {
   }
 }
 
+void AddTorchServeGpus(const std::pair<std::string, std::string>& host,
+                       Aliases& all) {
+  const auto add = [&](std::string_view name, std::string_view help,
+                       std::string_view source, double scale,
+                       std::string_view state = {}) {
+    MetricAlias alias = {.name = name,
+                         .help = help,
+                         .kind = kGauge,
+                         .source = source,
+                         .scale = scale,
+                         .labels = {{"gpu", "DeviceId"}},
+                         .fixed = {{"Level", "Host"}, host}};
+    if (!state.empty()) alias.where = {"state", state};
+    all.push_back(std::move(alias));
+  };
+  add("GPUUtilization", "Percent of the time in which the GPU is busy.",
+      "millrace_gpu_utilization_ratio", kPercent);
+  add("GPUMemoryUsed", "Megabytes of the GPU's memory in use.",
+      "millrace_gpu_memory_bytes", 1 / kMiB, "used");
+  add("GPUMemoryUtilization", "Percent of the GPU's memory in use.",
+      "millrace_gpu_memory_utilization_ratio", kPercent);
+}
+
 void AddTorchServe(std::string_view hostname, Aliases& all) {
   const std::pair<std::string, std::string> host = {"Hostname",
                                                     std::string(hostname)};
   const auto of_host = [&](MetricAlias alias) {
-    alias.help = "Of the machine, in TorchServe's units.";
+    if (alias.help.empty())
+      alias.help = "Of the machine, in TorchServe's units.";
     alias.fixed = {{"Level", "Host"}, host};
     all.push_back(std::move(alias));
   };
@@ -256,6 +289,7 @@ void AddTorchServe(std::string_view hostname, Aliases& all) {
         {"Requests4XX", "4xx"},
         {"Requests5XX", "5xx"}}) {
     of_host({.name = name,
+             .help = "HTTP answers by the class of their status.",
              .source = "millrace_http_responses_total",
              .where = {"class", status}});
   }
@@ -329,6 +363,7 @@ void AddTorchServe(std::string_view hostname, Aliases& all) {
   gauge("DiskAvailable", kDisk, 1 / kGiB, "available");
   gauge("DiskUtilization", "millrace_host_disk_utilization_ratio", kPercent,
         {});
+  AddTorchServeGpus(host, all);
 }
 
 }  // namespace

@@ -93,7 +93,8 @@ class Gpu {
 
   NvmlDevice device_;
   MetricLabels labels_;
-  std::optional<Gauge> utilization_, total_, used_, power_, power_limit_;
+  std::optional<Gauge> utilization_, total_, used_, used_share_;
+  std::optional<Gauge> power_, power_limit_;
   std::optional<Counter> energy_;
   unsigned long long energy_before_ = 0;  // mJ
 };
@@ -124,6 +125,12 @@ void Gpu::Read(const Nvml& nvml, MetricRegistry& registry) {
          static_cast<double>(memory.total), "total");
     Show(used_, registry, kMemory, kMemoryHelp,
          static_cast<double>(memory.used), "used");
+    if (memory.total > 0) {
+      Show(
+          used_share_, registry, "millrace_gpu_memory_utilization_ratio",
+          "Share of the GPU's memory that is in use.",
+          static_cast<double>(memory.used) / static_cast<double>(memory.total));
+    }
   }
   unsigned milliwatts = 0;
   if (nvml.power(device_, &milliwatts) == 0) {

@@ -242,7 +242,7 @@ NVML = BINARY.parent / "libmillrace_fake_nvml.so"
 @pytest.mark.skipif(not NVML.exists(), reason="built without the fake NVML")
 def test_gpus_are_measured():
     model = f"tiny={REPO}/tests/data/hf_llama"
-    with start(model, "--metrics-compat", "triton",
+    with start(model, "--metrics-compat", "triton,torchserve",
                env={"MILLRACE_NVML": str(NVML)}) as server:
         one, two = '{gpu="0",gpu_uuid="GPU-1"', '{gpu="1",gpu_uuid="GPU-2"'
         assert server.metric("millrace_gpu_utilization_ratio") == {
@@ -250,6 +250,8 @@ def test_gpus_are_measured():
         assert server.metric("millrace_gpu_memory_bytes") == {
             one + ',state="total"}': 80e9, one + ',state="used"}': 20e9,
             two + ',state="total"}': 160e9, two + ',state="used"}': 100e9}
+        assert server.metric("millrace_gpu_memory_utilization_ratio") == {
+            one + "}": 0.25, two + "}": 0.625}
         # The second one does not tell.
         assert server.metric("millrace_gpu_power_watts") == {one + "}": 123.5}
         assert server.metric("millrace_gpu_power_limit_watts") == {
@@ -270,6 +272,17 @@ def test_gpus_are_measured():
             '{gpu_uuid="GPU-1"}': 700}
         assert server.metric("nv_energy_consumption")[
             '{gpu_uuid="GPU-1"}'] > before
+        # TorchServe's: by number, in percent and megabytes.
+        for name, values in {"GPUUtilization": (75, 0),
+                             "GPUMemoryUtilization": (25, 62.5),
+                             "GPUMemoryUsed": (20e9 / 2**20, 100e9 / 2**20)
+                             }.items():
+            found = server.metric(name)
+            for number, value in enumerate(values):
+                (labels, told), = [each for each in found.items()
+                                   if f'DeviceId="{number}"' in each[0]]
+                assert told == pytest.approx(value), name
+                assert 'Level="Host"' in labels and "Hostname=" in labels
 
 
 # No such file; a library without these functions.

@@ -34,6 +34,7 @@ EXPECTED = {
         "request_queue_time_seconds", "request_inference_time_seconds",
         "request_prefill_time_seconds", "request_decode_time_seconds",
         "request_prompt_tokens", "request_generation_tokens",
+        "request_max_num_generation_tokens",
         "request_params_n", "request_params_max_tokens",
         "iteration_tokens_total")},
     **{f"nv_inference_{name}": ("counter", {"model", "version"}) for name in (

@@ -24,7 +24,8 @@ def server(tmp_path_factory):
     put(root, "yaml", "config.yaml", "response_cache: {enable: true}\n")
     put(root, "triton", "config.pbtxt", "response_cache { enable: true }\n")
     put(root, "off", "config.yaml", "response_cache: {enable: false}\n")
-    with start("--model-repository", root) as running:
+    with start("--model-repository", root, "--metrics-compat",
+               "triton") as running:
         yield running
 
 
@@ -50,3 +51,6 @@ def test_the_same_bytes_are_computed_once(server, name, hits):
     assert stats["inference_stats"]["cache_miss"]["count"] == (2 if hits else 0)
     counted = server.metric("millrace_response_cache_hits_total")
     assert sum(v for k, v in counted.items() if f'"{name}"' in k) == hits
+    for kind, count in (("hits", hits), ("misses", 2 if hits else 0)):
+        counted = server.metric(f"nv_cache_num_{kind}_per_model")
+        assert counted.get(f'{{model="{name}"}}', 0) == count, kind
