@@ -12,6 +12,7 @@
 #include <vector>
 
 #include "server/host_usage.h"
+#include "server/thread_times.h"
 
 namespace millrace::server {
 namespace {
@@ -35,9 +36,10 @@ struct HostMetrics {
   void ReadProcess();
 
   HostUsageReader usage_;
+  ThreadTimes thread_times_;
 };
 
-HostMetrics::HostMetrics(MetricRegistry& registry) {
+HostMetrics::HostMetrics(MetricRegistry& registry) : thread_times_(registry) {
   cpu_seconds = registry.AddCounter("process_cpu_seconds_total",
                                     "CPU time of this process.");
   resident = registry.AddGauge("process_resident_memory_bytes",
@@ -78,6 +80,7 @@ HostMetrics::HostMetrics(MetricRegistry& registry) {
 
 void HostMetrics::Read() {
   ReadProcess();
+  thread_times_.Read();
   const HostUsage usage = usage_.Read();
   cpu.Set(usage.cpu);
   memory_total.Set(usage.memory_total);

@@ -35,6 +35,14 @@ Status CannotServe(const Status& status, const std::string& path) {
 }
 
 // Of this process, in memory now (proc(5), statm).
+Counter AddLoads(MetricRegistry& metrics, const char* outcome) {
+  return metrics.AddCounter(
+      "millrace_model_loads_total",
+      "Loads of models and their versions by how they ended; the log says what "
+      "was wrong.",
+      {{"outcome", outcome}});
+}
+
 int64_t ResidentMib() {
   int64_t pages = 0;
   std::ifstream("/proc/self/statm") >> pages >> pages;
@@ -76,6 +84,11 @@ Status Configure(const VersionPlan& plan,
 
 }  // namespace
 
+ServableLoader::ServableLoader(LoaderParts parts)
+    : parts_(std::move(parts)),
+      num_loaded_(AddLoads(*parts_.metrics, "ok")),
+      num_failed_(AddLoads(*parts_.metrics, "error")) {}
+
 Status ServableLoader::LoadMembers(const std::string& name,
                                    const config::EnsembleSettings& ensemble) {
   loading_.push_back(name);
@@ -110,6 +123,13 @@ Status ServableLoader::LoadMembers(const std::string& name,
 }
 
 StatusOr<std::shared_ptr<Servable>> ServableLoader::Load(
+    const VersionPlan& plan) {
+  StatusOr<std::shared_ptr<Servable>> loaded = LoadOne(plan);
+  (loaded.ok() ? num_loaded_ : num_failed_).Add();
+  return loaded;
+}
+
+StatusOr<std::shared_ptr<Servable>> ServableLoader::LoadOne(
     const VersionPlan& plan) {
   const config::ModelSettings& settings = plan.settings;
   const auto begun = std::chrono::steady_clock::now();
@@ -208,6 +228,14 @@ StatusOr<std::shared_ptr<Servable>> ServableLoader::Load(
   servable.Keep(std::make_shared<Gauge>(load_seconds));
   servable.Keep(std::move(cores));
   const int64_t resident = ResidentMib();
+  const Gauge memory = parts_.metrics->AddGauge(
+      "millrace_model_memory_bytes",
+      "What the process's resident memory grew by while the model was loaded. "
+      "KV pages and buffers of requests come on top with their first use.",
+      {{"model", servable.id()}, {"version", servable.version()}});
+  memory.Set(static_cast<double>(
+      std::max<int64_t>(resident - resident_before, 0) << 20));
+  servable.Keep(std::make_shared<Gauge>(memory));
   LogInfo("model ready", {{"model", id},
                           {"version", plan.version},
                           {"seconds", std::round(seconds * 1e3) / 1e3},

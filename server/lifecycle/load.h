@@ -47,17 +47,19 @@ struct LoaderParts {
 // Errors name the file.
 class ServableLoader final : public ModelLoader {
  public:
-  explicit ServableLoader(LoaderParts parts) : parts_(std::move(parts)) {}
+  explicit ServableLoader(LoaderParts parts);
   StatusOr<std::shared_ptr<Servable>> Load(const VersionPlan& plan) override;
   StatusOr<std::shared_ptr<Servable>> LoadAdapter(
       std::shared_ptr<Servable> base, const AdapterPlan& plan) override;
 
  private:
+  StatusOr<std::shared_ptr<Servable>> LoadOne(const VersionPlan& plan);
   // The models of an ensemble that do not serve yet.
   Status LoadMembers(const std::string& name,
                      const config::EnsembleSettings& ensemble);
 
   const LoaderParts parts_;
+  const Counter num_loaded_, num_failed_;
   // Repository's thread: ensembles whose members are being loaded.
   std::vector<std::string> loading_;
 };

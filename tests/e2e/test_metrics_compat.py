@@ -202,6 +202,30 @@ def test_the_process_tells_its_memory_and_cpu_time(server):
     assert total(values, "process_open_fds") > 3
 
 
+def test_pools_tell_their_threads_and_cpu_time(compat):
+    def pools():
+        _, values = scrape(compat)
+        threads = {labels["pool"]: total(values, "millrace_pool_threads",
+                                         **labels)
+                   for labels in labels_of(values, "millrace_pool_threads")}
+        spent = {pool: total(values, "millrace_pool_cpu_seconds_total",
+                             pool=pool) for pool in threads}
+        return threads, spent, total(values, "process_cpu_seconds_total")
+    threads, before, of_process = pools()
+    assert {"handler", "http-io", "llm", "other"} <= set(threads)
+    assert all(threads[pool] >= 1 for pool in ("handler", "http-io", "llm"))
+    _, values = scrape(compat)
+    assert sum(threads.values()) == pytest.approx(
+        total(values, "process_threads"), abs=3)
+    # Clock ticks are hundredths of seconds; threads that ended are missing.
+    assert 0.3 * of_process < sum(before.values()) < of_process + 0.5
+    post(compat, "/v1/completions", {"model": MODEL_ID, "prompt": "Once",
+                                     "max_tokens": 200, "ignore_eos": True})
+    _, after, _ = pools()
+    assert after["llm"] > before["llm"]
+    assert all(after[pool] >= before[pool] for pool in before)
+
+
 def test_an_unknown_server_is_refused():
     with pytest.raises(AssertionError, match="metrics_compat names 'tgi'"):
         start_and_stop("--metrics-compat", "vllm,tgi")

@@ -426,3 +426,25 @@ def test_the_number_of_instances_may_be_measured(tmp_path):
 def test_cpus_that_are_not_there_are_named(tmp_path, flags, said):
     put(tmp_path, 1)
     assert said in refused("--model-repository", tmp_path, *flags)
+
+
+def test_loads_are_counted_by_how_they_ended(tmp_path):
+    put(tmp_path, 1)
+    put(tmp_path, 1, name="broken")
+    (tmp_path / "broken" / "1" / "model.onnx").write_bytes(b"no graph")
+    with start("--model-repository", tmp_path, "--model-control-mode",
+               "explicit") as server:
+        loads = "millrace_model_loads_total"
+        assert server.metric(loads) == {'{outcome="error"}': 0,
+                                        '{outcome="ok"}': 0}
+        client = http(server)
+        client.load_model("mlp")
+        with pytest.raises(InferenceServerException):
+            client.load_model("broken")
+        assert server.metric(loads) == {'{outcome="error"}': 1,
+                                        '{outcome="ok"}': 1}
+        memory = server.metric("millrace_model_memory_bytes")
+        assert list(memory) == ['{model="mlp",version="1"}']
+        client.unload_model("mlp")
+        await_true(lambda: not server.metric("millrace_model_memory_bytes"))
+        assert server.metric(loads)['{outcome="ok"}'] == 1
