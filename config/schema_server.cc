@@ -251,10 +251,11 @@ void VisitLogs(ServerSettings& s, const SettingVisitor& visit) {
 }
 
 void VisitObservability(ServerSettings& s, const SettingVisitor& visit) {
-  visit({.name = "metrics_compat",
-         .help = "servers by whose metric names /metrics shows its counts, "
-                 "too: vllm, triton, torchserve, separated by commas"},
-        &s.metrics_compat);
+  visit(
+      {.name = "metrics_compat",
+       .help = "servers by whose metric names /metrics shows its counts, "
+               "too: vllm, triton, torchserve, llamacpp, separated by commas"},
+      &s.metrics_compat);
   visit({.name = "otlp_endpoint",
          .help = "collector that takes a span of each request by OTLP/HTTP, "
                  "such as http://localhost:4318; empty: that of "

@@ -82,6 +82,7 @@ struct CompletionCounts {
   CountedTime queue;        // of successes, from Submit to the first step
   CountedTime compute;      // of successes, from there on
   int64_t last_end_ms = 0;  // of a success, Unix time; 0: none yet
+  int32_t longest = 0;      // tokens of the longest, with its prompt
 };
 
 // A moment's view, for /metrics, health and tests.

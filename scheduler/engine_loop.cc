@@ -320,7 +320,7 @@ void EngineLoop::CarryOut(const Plan& plan) {
     if (job.scheduled) continue;
     job.scheduled = true;
     job.began = now;
-    CountFound(job.sequence);
+    metrics_.AddScheduled(job.sequence, prefix_caching_);
     if (job.trace) job.trace->Stamp(Stage::kScheduled, now);
     metrics_.queue_time.Observe(Seconds(now - job.submitted));
   }
@@ -331,13 +331,6 @@ void EngineLoop::Preempt(Job& job) {
   GiveBack(job.sequence);
   ++preemptions_;
   metrics_.preemptions.Add();
-}
-
-void EngineLoop::CountFound(const Sequence& sequence) {
-  // Prompts that are scored are not looked up: nothing can be left out.
-  if (!prefix_caching_ || sequence.score_prompt) return;
-  metrics_.prefix_cache_queries.Add(sequence.num_prompt);
-  metrics_.prefix_cache_hits.Add(sequence.num_found);
 }
 
 void EngineLoop::Start(Job& job) {

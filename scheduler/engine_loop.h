@@ -82,7 +82,6 @@ class EngineLoop {
   void End(std::unique_ptr<Job>& job, Status status, FinishReason reason);
   void GiveBack(Sequence& sequence);
   void PostStats();
-  void CountFound(const Sequence& sequence);
 
   std::unique_ptr<Drafter> MakeDrafter(const EngineOptions& options) const;
 

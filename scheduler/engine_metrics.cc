@@ -1,6 +1,7 @@
 // Names, units and help of the engine's metrics, in one place.
 #include "scheduler/engine_metrics.h"
 
+#include <algorithm>
 #include <chrono>
 #include <vector>
 
@@ -37,6 +38,9 @@ EngineMetrics::EngineMetrics(MetricRegistry& registry, const std::string& model,
       labels);
   prompt_tokens = registry.AddCounter("millrace_prompt_tokens_total",
                                       "Prompt tokens taken in.", labels);
+  computed_prompt_tokens = registry.AddCounter(
+      "millrace_computed_prompt_tokens_total",
+      "Prompt tokens that were not in the prefix cache.", labels);
   generation_tokens = registry.AddCounter("millrace_generation_tokens_total",
                                           "Tokens generated.", labels);
   prefix_cache_queries = registry.AddCounter(
@@ -183,6 +187,9 @@ void EngineMetrics::AddRequestMetrics(MetricRegistry& registry,
   request_max_tokens =
       tokens("millrace_request_max_tokens", "max_tokens of ended completions.");
   request_n = tokens("millrace_request_n", "Completions that requests ask.");
+  longest_sequence = registry.AddGauge(
+      "millrace_longest_sequence_tokens",
+      "Prompt and completion of the longest sequence that has ended.", labels);
 }
 
 void StatsBoard::AddEnding(const Job& job, const StreamEnd& end,
@@ -191,6 +198,8 @@ void StatsBoard::AddEnding(const Job& job, const StreamEnd& end,
       end.status.ok() ||
       (end.status.code() == StatusCode::kCancelled && job.stream->stopped());
   MutexLock lock(mu_);
+  completions_.longest =
+      std::max(completions_.longest, end.prompt_tokens + end.output_tokens);
   if (!is_success) return completions_.fail.Add(now - job.submitted);
   const Clock::Time began = job.scheduled ? job.began : now;
   completions_.success.Add(now - job.submitted);
@@ -226,6 +235,16 @@ void EngineMetrics::AddEnding(const Job& job, const StreamEnd& end,
   request_max_tokens.Observe(job.sequence.max_output);
 }
 
+void EngineMetrics::AddScheduled(const Sequence& sequence,
+                                 bool looks_up) const {
+  const int32_t found = std::max(sequence.num_found, 0);
+  computed_prompt_tokens.Add(sequence.num_prompt - found);
+  // Prompts that are scored are not looked up: nothing can be left out.
+  if (!looks_up || sequence.score_prompt) return;
+  prefix_cache_queries.Add(sequence.num_prompt);
+  prefix_cache_hits.Add(found);
+}
+
 void EngineMetrics::SetGauges(const EngineStats& stats) const {
   running.Set(stats.running);
   waiting.Set(stats.waiting);
@@ -236,6 +255,7 @@ void EngineMetrics::SetGauges(const EngineStats& stats) const {
                    ? static_cast<double>(stats.pages_used) / stats.pages_total
                    : 0);
   draft_pages_used.Set(stats.draft_pages_used);
+  longest_sequence.Set(stats.completions.longest);
   bandwidth_utilization.Set(stats.bandwidth_utilization);
   compute_utilization.Set(stats.compute_utilization);
 }

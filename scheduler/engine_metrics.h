@@ -45,6 +45,7 @@ struct EngineMetrics : LoadMetrics {
 
   Counter preemptions;
   Counter prompt_tokens;
+  Counter computed_prompt_tokens;
   Counter generation_tokens;
   Counter prefix_cache_queries;
   Counter prefix_cache_hits;
@@ -77,6 +78,7 @@ struct EngineMetrics : LoadMetrics {
   Gauge pages_cached;
   Gauge kv_usage;
   Gauge draft_pages_used;
+  Gauge longest_sequence;
   Gauge bandwidth_utilization;
   Gauge compute_utilization;
   Gauge step_price;
@@ -95,6 +97,8 @@ struct EngineMetrics : LoadMetrics {
   void AddPhases(const models::StepAccount& step) const;
   // The job has ended so, now.
   void AddEnding(const Job& job, const StreamEnd& end, Clock::Time now) const;
+  // Its first step is planned; `looks_up`: prompts are, in the prefix cache.
+  void AddScheduled(const Sequence& sequence, bool looks_up) const;
 
  private:
   void AddRequestMetrics(MetricRegistry& registry, const MetricLabels& labels);

@@ -1,12 +1,14 @@
 // Names as vLLM 0.10 (vllm/v1/metrics/loggers.py), Triton 2.5x
-// (docs/user_guide/metrics.md) and TorchServe 0.12 (ts/configs/metrics.yaml)
-// export them.
+// (docs/user_guide/metrics.md), TorchServe 0.12 (ts/configs/metrics.yaml) and
+// llama.cpp of 2026 (tools/server/README.md) export them.
 //
 // Left out of vLLM: the kv_block_* histograms (off by default there). Left out
 // of Triton: nv_inference_first_response_histogram_ms and the *_summary_us (off
 // by default there), nv_cache_hit_duration_per_model and
 // nv_cache_miss_duration_per_model (not measured) and nv_pinned_memory_pool_*
-// (no pool).
+// (no pool). Left out of llama.cpp:
+// spec_decode_num_drafts_total and
+// spec_decode_num_accepted_tokens_per_pos_total.
 #include "server/compat_metrics.h"
 
 #include <algorithm>
@@ -366,6 +368,73 @@ void AddTorchServe(std::string_view hostname, Aliases& all) {
   AddTorchServeGpus(host, all);
 }
 
+// Series without labels, as there; several models are added.
+void AddLlama(Aliases& all) {
+  const auto add = [&](MetricAlias alias) {
+    alias.of_models_with = "millrace_generation_tokens_total";
+    all.push_back(std::move(alias));
+  };
+  struct Plain {
+    std::string_view name, help;
+    MetricKind kind;
+    std::string_view source;
+    MetricPart part = kValue;
+  };
+  constexpr Plain kPlain[] = {
+      {"llamacpp:prompt_tokens_total", "Prompt tokens computed.", kCounter,
+       "millrace_computed_prompt_tokens_total"},
+      {"llamacpp:prompt_tokens_cached_total",
+       "Prompt tokens found in the prefix cache.", kCounter,
+       "millrace_prefix_cache_hits_total"},
+      {"llamacpp:prompt_seconds_total", "Time of prompts.", kCounter,
+       "millrace_prefill_time_seconds", kSum},
+      {"llamacpp:tokens_predicted_total", "Tokens generated.", kCounter,
+       "millrace_generation_tokens_total"},
+      {"llamacpp:tokens_predicted_seconds_total", "Time of completions.",
+       kCounter, "millrace_decode_time_seconds", kSum},
+      {"llamacpp:n_decode_total", "Steps computed.", kCounter,
+       "millrace_batch_size", kCount},
+      {"llamacpp:n_tokens_max", "Tokens of the longest sequence.", kCounter,
+       "millrace_longest_sequence_tokens", MetricPart::kGreatest},
+      {"llamacpp:spec_decode_num_draft_tokens_total", "Draft tokens checked.",
+       kCounter, "millrace_spec_decode_num_draft_tokens_total"},
+      {"llamacpp:spec_decode_num_accepted_tokens_total",
+       "Draft tokens accepted.", kCounter,
+       "millrace_spec_decode_num_accepted_tokens_total"},
+      {"llamacpp:requests_processing", "Requests being computed.", kGauge,
+       "millrace_requests_running"},
+      {"llamacpp:requests_deferred", "Requests waiting to be computed.", kGauge,
+       "millrace_requests_waiting"},
+  };
+  for (const Plain& each : kPlain) {
+    add({.name = each.name,
+         .help = each.help,
+         .kind = each.kind,
+         .source = each.source,
+         .part = each.part});
+  }
+  add({.name = "llamacpp:n_busy_slots_per_decode",
+       .help = "Mean sequences of a step.",
+       .kind = kGauge,
+       .source = "millrace_batch_size",
+       .part = kSum,
+       .per = "llamacpp:n_decode_total"});
+  const auto rate = [&](std::string_view name, std::string_view tokens,
+                        std::string_view seconds) {
+    all.push_back({.name = name,
+                   .help = "Tokens a second of a sequence, of what came since "
+                           "the last scrape.",
+                   .kind = kGauge,
+                   .source = tokens,
+                   .part = kRecentMean,
+                   .per = seconds});
+  };
+  rate("llamacpp:prompt_tokens_seconds", "llamacpp:prompt_tokens_total",
+       "llamacpp:prompt_seconds_total");
+  rate("llamacpp:predicted_tokens_seconds", "llamacpp:tokens_predicted_total",
+       "llamacpp:tokens_predicted_seconds_total");
+}
+
 }  // namespace
 
 StatusOr<Aliases> CompatMetrics(const std::vector<std::string>& servers,
@@ -380,10 +449,12 @@ StatusOr<Aliases> CompatMetrics(const std::vector<std::string>& servers,
       AddTritonGpus(all);
     } else if (*each == "torchserve") {
       AddTorchServe(hostname, all);
+    } else if (*each == "llamacpp") {
+      AddLlama(all);
     } else {
       return InvalidArgument("metrics_compat names '" + *each +
-                             "', but only the metric names of vllm, triton "
-                             "and torchserve are known; leave it out")
+                             "', but only the metric names of vllm, triton, "
+                             "torchserve and llamacpp are known; leave it out")
           .At("metrics_compat");
     }
   }

@@ -13,8 +13,8 @@
 
 namespace millrace::server {
 
-// `servers`: "vllm", "triton", "torchserve"; repeated names count once.
-// INVALID_ARGUMENT for another one. `hostname` is TorchServe's label.
+// `servers`: "vllm", "triton", "torchserve", "llamacpp"; repeated names count
+// once. INVALID_ARGUMENT for another one. `hostname` is TorchServe's label.
 StatusOr<std::vector<MetricAlias>> CompatMetrics(
     const std::vector<std::string>& servers, std::string_view hostname);
 

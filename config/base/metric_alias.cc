@@ -35,9 +35,9 @@ const std::string* LabelOf(const ClientMetric& metric, std::string_view name) {
 }
 
 const MetricFamily* Find(const std::vector<MetricFamily>& families,
-                         size_t count, std::string_view name) {
-  for (size_t i = 0; i < count; ++i) {
-    if (families[i].name == name) return &families[i];
+                         std::string_view name) {
+  for (const MetricFamily& family : families) {
+    if (family.name == name) return &family;
   }
   return nullptr;
 }
@@ -76,6 +76,17 @@ ClientMetric& SeriesOf(MetricFamily& family,
   return family.metric.back();
 }
 
+// Of the series with these labels; 0: there is none.
+double ValueOf(const MetricFamily& family,
+               const std::vector<ClientMetric::Label>& labels) {
+  for (const ClientMetric& metric : family.metric) {
+    if (metric.label != labels) continue;
+    return family.type == MetricType::Counter ? metric.counter.value
+                                              : metric.gauge.value;
+  }
+  return 0;
+}
+
 void AddHistogram(const ClientMetric::Histogram& from,
                   ClientMetric::Histogram& to) {
   if (to.bucket.size() != from.bucket.size()) {
@@ -101,11 +112,13 @@ void MetricAliases::AppendTo(std::vector<MetricFamily>& families) {
   MutexLock lock(mu_);
   const size_t num_ours = families.size();
   for (const MetricAlias& alias : aliases_) {
-    const MetricFamily* source = Find(families, num_ours, alias.source);
+    const MetricFamily* source = Find(families, alias.source);
     if (source == nullptr) continue;
+    const MetricFamily* divisor = Find(families, alias.per);
+    if (divisor == nullptr && !alias.per.empty()) continue;
     const bool some_models = !alias.of_models_with.empty();
-    const std::set<std::string> models = ModelsOf(
-        some_models ? Find(families, num_ours, alias.of_models_with) : nullptr);
+    const std::set<std::string> models =
+        ModelsOf(some_models ? Find(families, alias.of_models_with) : nullptr);
     MetricFamily made;
     made.name = alias.name;
     made.help = alias.help;
@@ -128,11 +141,17 @@ void MetricAliases::AppendTo(std::vector<MetricFamily>& families) {
         AddHistogram(from.histogram, to.histogram);
         continue;
       }
-      double number = 0;
-      const auto count = static_cast<double>(from.histogram.sample_count);
+      double number = source->type == MetricType::Counter ? from.counter.value
+                                                          : from.gauge.value;
+      double sum = from.histogram.sample_sum;
+      auto count = static_cast<double>(from.histogram.sample_count);
+      if (divisor != nullptr) {
+        sum = alias.part == MetricPart::kSum ? sum : number;
+        count = ValueOf(*divisor, to.label);
+      }
       switch (alias.part) {
         case MetricPart::kSum:
-          number = from.histogram.sample_sum;
+          number = sum;
           break;
         case MetricPart::kCount:
           number = count;
@@ -142,20 +161,21 @@ void MetricAliases::AppendTo(std::vector<MetricFamily>& families) {
           for (const auto& each : to.label) key += '\n' + each.value;
           Taken& taken = recent_[key];
           if (count > taken.count) {
-            taken.mean =
-                (from.histogram.sample_sum - taken.sum) / (count - taken.count);
+            const double mean = (sum - taken.sum) / (count - taken.count);
+            taken = {sum, count, mean};
           }
-          taken = {from.histogram.sample_sum, count, taken.mean};
           number = taken.mean;
           break;
         }
         default:
-          number = source->type == MetricType::Counter ? from.counter.value
-                                                       : from.gauge.value;
+          break;
+      }
+      if (divisor != nullptr && alias.part != MetricPart::kRecentMean) {
+        number = count > 0 ? number / count : 0;
       }
       number *= alias.scale;
       if (alias.part == MetricPart::kGreatest) {
-        to.gauge.value = std::max(to.gauge.value, number);
+        to.counter.value = to.gauge.value = std::max(to.gauge.value, number);
         continue;
       }
       // One of the two is written by the serializer.

@@ -36,7 +36,8 @@ enum class MetricPart {
   kCount,      // of a histogram
   kGreatest,   // of a gauge above 0: of series with the same labels
   // Sum by count of what a histogram took in since the last scrape that found
-  // something new: what others show as the value of the last request.
+  // something new: what others show as the value of the last request. With
+  // `per`, the source's value by that.
   kRecentMean,
 };
 
@@ -44,8 +45,11 @@ struct MetricAlias {
   std::string_view name;
   std::string_view help = {};
   MetricKind kind = MetricKind::kCounter;
-  std::string_view source;  // our own name
+  std::string_view source;  // our own name, or that of an alias made before
   MetricPart part = MetricPart::kValue;
+  // An alias made before, whose value with the same labels divides the number;
+  // empty: none does.
+  std::string_view per = {};
   double scale = 1;  // of values and sums; not of whole histograms
   // Only series of the source with this label value; empty: all.
   std::pair<std::string_view, std::string_view> where = {};

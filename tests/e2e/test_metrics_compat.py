@@ -57,6 +57,14 @@ EXPECTED = {
     **{name: ("gauge", {"ModelName", "Level", "Hostname"}) for name in
        ("QueueTime", "HandlerTime", "PredictionTime", "WorkerThreadTime")},
     "WorkerLoadTime": ("gauge", {"WorkerName", "Level", "Hostname"}),
+    **{f"llamacpp:{name}": ("counter", set()) for name in
+       ("prompt_tokens_total", "prompt_tokens_cached_total",
+        "prompt_seconds_total", "tokens_predicted_total",
+        "tokens_predicted_seconds_total", "n_decode_total", "n_tokens_max")},
+    **{f"llamacpp:{name}": ("gauge", set()) for name in
+       ("prompt_tokens_seconds", "predicted_tokens_seconds",
+        "requests_processing", "requests_deferred",
+        "n_busy_slots_per_decode")},
     **{name: ("gauge", {"Level", "Hostname"}) for name in
        ("CPUUtilization", "MemoryUsed", "MemoryAvailable", "MemoryUtilization",
         "DiskUsage", "DiskUtilization", "DiskAvailable")},
@@ -103,7 +111,7 @@ def post(server, path, body):
 @pytest.fixture(scope="module")
 def compat():
     with start(MODEL, GRAPH, "--metrics-compat",
-               "vllm,triton,torchserve") as server:
+               "vllm,triton,torchserve,llamacpp") as server:
         complete = {"model": MODEL_ID, "prompt": "Once", "max_tokens": 9,
                     "ignore_eos": True}
         assert post(server, "/v1/completions", complete) == 200
@@ -168,6 +176,23 @@ def test_values_are_our_own(compat):
     assert total(values, "ts_queue_latency_microseconds",
                  model_name=MODEL_ID) == pytest.approx(queue * 1e6)
     assert total(values, "ts_inference_requests_total", model_name="mlp") == 1
+    for theirs, ours in {
+            "prompt_seconds_total": "millrace_prefill_time_seconds_sum",
+            "tokens_predicted_total": "millrace_generation_tokens_total",
+            "prompt_tokens_cached_total": "millrace_prefix_cache_hits_total",
+            "prompt_tokens_total": "millrace_computed_prompt_tokens_total"
+    }.items():
+        assert total(values, "llamacpp:" + theirs) == total(values, ours)
+    # Of three requests one has two completions, which share their prompt.
+    assert total(values, "millrace_prompt_tokens_total") <= total(
+        values, "llamacpp:prompt_tokens_total") + total(
+            values, "llamacpp:prompt_tokens_cached_total")
+    steps = total(values, "millrace_batch_size_count", **text)
+    assert total(values, "llamacpp:n_decode_total") == steps
+    assert total(values, "llamacpp:n_busy_slots_per_decode") == pytest.approx(
+        total(values, "millrace_batch_size_sum", **text) / steps)
+    assert total(values, "llamacpp:n_tokens_max") > 9
+    assert total(values, "llamacpp:predicted_tokens_seconds") > 0
     assert total(values, "Requests4XX") == 1
     assert total(values, "Requests2XX") >= 4
     memory = total(values, "millrace_host_memory_bytes", state="total")

@@ -216,6 +216,8 @@ TEST(Engine, PromptsThatBeginAlikeStartBehindWhatIsCached) {
   const std::string labels = "{model=\"fake\",version=\"1\"} ";
   EXPECT_THAT(text, HasSubstr("millrace_prefix_cache_queries_total" + labels +
                               "856\n"));
+  EXPECT_THAT(text, HasSubstr("millrace_computed_prompt_tokens_total" + labels +
+                              "408\n"));
   EXPECT_THAT(text,
               HasSubstr("millrace_prefix_cache_hits_total" + labels + "448\n"));
   ExpectAllPagesBack(*engine);

@@ -110,5 +110,43 @@ TEST(MetricAlias, ARecentMeanIsOfWhatCameSinceTheLastScrape) {
   EXPECT_THAT(registry.Text(), HasSubstr("\nwait_ms 8000\n"));
 }
 
+TEST(MetricAlias, AnAliasMadeBeforeDividesASumOrWhatCameSinceTheLastScrape) {
+  MetricRegistry registry;
+  const Counter tokens = registry.AddCounter("tokens_total", "T.", {});
+  const Histogram one = registry.AddHistogram("size", "S.", {1}, {{"m", "a"}});
+  const Histogram two = registry.AddHistogram("size", "S.", {1}, {{"m", "b"}});
+  registry.ExportAlso({{.name = "steps",
+                        .help = "S.",
+                        .source = "size",
+                        .part = MetricPart::kCount},
+                       {.name = "size_of_step",
+                        .help = "S.",
+                        .kind = MetricKind::kGauge,
+                        .source = "size",
+                        .part = MetricPart::kSum,
+                        .per = "steps"},
+                       {.name = "tokens_of_step",
+                        .help = "T.",
+                        .kind = MetricKind::kGauge,
+                        .source = "tokens_total",
+                        .part = MetricPart::kRecentMean,
+                        .per = "steps"}});
+  EXPECT_THAT(registry.Text(), HasSubstr("\nsize_of_step 0\n"));
+  one.Observe(2);
+  two.Observe(4);
+  two.Observe(6);
+  tokens.Add(30);
+  std::string text = registry.Text();
+  EXPECT_THAT(text, HasSubstr("\nsteps 3\n"));
+  EXPECT_THAT(text, HasSubstr("\nsize_of_step 4\n"));
+  EXPECT_THAT(text, HasSubstr("\ntokens_of_step 10\n"));
+  // No step came: these tokens are those of the next one.
+  tokens.Add(5);
+  EXPECT_THAT(registry.Text(), HasSubstr("\ntokens_of_step 10\n"));
+  tokens.Add(2);
+  one.Observe(0);
+  EXPECT_THAT(registry.Text(), HasSubstr("\ntokens_of_step 7\n"));
+}
+
 }  // namespace
 }  // namespace millrace
