@@ -420,8 +420,9 @@ void VisitSettings(Settings& settings, const SettingVisitor& visit) {
   VisitGraphSettings(settings.graph, visit);
   visit({.name = "served_model_name",
          .group = "all models",
-         .help = "further ids of the model, separated by commas; with several "
-                 "models, say it under `models` in the file",
+         .help = "further ids of the model, separated by commas; * is any id "
+                 "that no model has, as llama.cpp's server answers; with "
+                 "several models, say it under `models` in the file",
          .aliases = {{"alias"}, {"a"}}},
         &settings.served_model_name);
 }

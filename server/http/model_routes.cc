@@ -53,6 +53,7 @@ void ServeModels(const Site& site, const std::shared_ptr<Exchange>& exchange) {
     std::vector<std::string> names = servable->facts().aliases;
     names.insert(names.begin(), servable->id());
     for (const std::string& name : names) {
+      if (name == kAnyName) continue;
       if (MayUse(*exchange, name)) data.push_back(ModelEntry(*servable, name));
     }
   }

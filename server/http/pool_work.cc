@@ -166,8 +166,16 @@ StatusOr<ModelHandle> BorrowModel(const Site& site, Exchange& exchange,
     }
     name = servables.empty() ? "" : servables.front()->id();
   }
+  name = ServedName(site, *std::move(name));
   exchange.SetModel(*name);
   return BorrowNamed(site, exchange, *name, "");
+}
+
+std::string ServedName(const Site& site, std::string name) {
+  const Repository& repository = *site.services.repository;
+  if (repository.Find(name).status().reason() != "model_not_found") return name;
+  const auto any = repository.Find(kAnyName);
+  return any.ok() ? (*any)->id() : name;
 }
 
 StatusOr<Clock::Time> ReadDeadline(const Exchange& exchange) {

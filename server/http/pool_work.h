@@ -47,6 +47,10 @@ Status TooManyPrompts(size_t count);
 StatusOr<ModelHandle> BorrowModel(const Site& site, Exchange& exchange,
                                   const nlohmann::ordered_json& body);
 
+// The name itself, or that of the model which served_model_name lets answer
+// for names that no model has.
+std::string ServedName(const Site& site, std::string name);
+
 // A model by its name; PERMISSION_DENIED where the caller's tenant may not use
 // it.
 StatusOr<ModelHandle> BorrowNamed(const Site& site, const Exchange& exchange,

@@ -65,6 +65,7 @@ StatusOr<ModelHandle> BorrowForTexts(const Site& site, Exchange& exchange,
     }
     name = servables.front()->id();
   }
+  name = ServedName(site, *std::move(name));
   exchange.SetModel(*name);
   return BorrowNamed(site, exchange, *name, "");
 }

@@ -31,11 +31,15 @@ namespace millrace::server {
 // The version of a model that was given as a plain file or folder.
 inline constexpr std::string_view kOnlyVersion = "1";
 
+// An alias that stands for every name which no model has.
+inline constexpr std::string_view kAnyName = "*";
+
 // What metadata and listings tell of every kind of model.
 struct ModelFacts {
   std::string id;  // name in the API
   std::string version = std::string(kOnlyVersion);
-  std::vector<std::string> aliases = {};  // served_model_name
+  // served_model_name. kAnyName: it answers for names that no model has.
+  std::vector<std::string> aliases = {};
   std::string path = {};
   std::string parent = {};  // of an adapter: the id of its base
   int64_t created_unix = 0;

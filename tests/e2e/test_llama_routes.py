@@ -4,7 +4,7 @@ import json
 import pytest
 import requests
 
-from conftest import MODEL_ID
+from conftest import MODEL_ID, start
 
 
 def post(server, path, **body):
@@ -103,6 +103,20 @@ def test_the_settings_of_an_answer(server):
         name = name.replace("repetition_penalty", "repeat_penalty")
         assert by_default["generation_settings"][name] == pytest.approx(value)
     assert by_default["generation_settings"]["seed"] == 2**32 - 1
+
+
+def test_names_that_no_model_has():
+    ask = dict(prompt="The capital of France is", temperature=0, max_tokens=4)
+    with start("--served-model-name", "small,*") as server:
+        for name in ("davinci-002", "small", MODEL_ID, "a/b"):
+            answer = post(server, "/v1/completions", model=name, **ask).json()
+            assert "Paris" in answer["choices"][0]["text"]
+        models = json.loads(server.get("/v1/models"))["data"]
+        assert [each["id"] for each in models] == [MODEL_ID, "small"]
+        assert 'model="davinci-002"' not in server.get("/metrics").decode()
+    with start("--served-model-name", "small") as server:
+        answer = post(server, "/v1/completions", model="davinci-002", **ask)
+        assert answer.status_code == 404
 
 
 def test_several_prompts(server):
