@@ -44,8 +44,10 @@ constexpr Rule kRules[] = {
 };
 
 constexpr std::string_view kWhenFull[] = {
-    "/metrics",        "/health",          "/health/live", "/health/ready",
-    "/v2/health/live", "/v2/health/ready", "/ping"};  // TorchServe's
+    "/metrics",        "/health",
+    "/health/live",    "/health/ready",
+    "/v2/health/live", "/v2/health/ready",
+    "/v1/health",      "/ping"};  // TorchServe's
 
 }  // namespace
 

@@ -318,20 +318,41 @@ Status NoSuchResponse(std::string_view id) {
       .Because("response_not_found");
 }
 
-Status Create(const Site& site, const std::shared_ptr<Exchange>& exchange) {
-  ASSIGN_OR_RETURN(const Json body, ReadJsonBody(*exchange));
+// The request as a chat, behind the conversation that it goes on.
+StatusOr<ChatBody> ReadChat(const Site& site, const Exchange& exchange,
+                            const Json& body) {
   ASSIGN_OR_RETURN(const auto previous,
                    handlers::ReadString(body, "previous_response_id"));
   Json history = Json::array();
   if (previous) {
-    const auto entry = site.responses.Find(*previous, TenantOf(*exchange));
+    const auto entry = site.responses.Find(*previous, TenantOf(exchange));
     if (entry == nullptr) {
       return NoSuchResponse(*previous).At("previous_response_id");
     }
     ASSIGN_OR_RETURN(history, ParseJson(entry->conversation));
   }
-  ASSIGN_OR_RETURN(const ChatBody read,
-                   ResponsesChatBody(body, std::move(history)));
+  return ResponsesChatBody(body, std::move(history));
+}
+
+Status CountTokens(const Site& site,
+                   const std::shared_ptr<Exchange>& exchange) {
+  ASSIGN_OR_RETURN(const Json body, ReadJsonBody(*exchange));
+  ASSIGN_OR_RETURN(const ChatBody read, ReadChat(site, *exchange, body));
+  ASSIGN_OR_RETURN(const handlers::ChatPrompt prompt,
+                   handlers::ReadChatPrompt(*read.body, read.images));
+  ASSIGN_OR_RETURN(ModelHandle model, BorrowModel(site, *exchange, body));
+  ASSIGN_OR_RETURN(const handlers::GenerateHandler* handler, model->ForText());
+  ASSIGN_OR_RETURN(const handlers::TokenizedText text,
+                   handler->TokenizeChat(prompt));
+  exchange->Send(
+      JsonResponse(200, DumpJson(Json{{"object", "response.input_tokens"},
+                                      {"input_tokens", text.ids.size()}})));
+  return OkStatus();
+}
+
+Status Create(const Site& site, const std::shared_ptr<Exchange>& exchange) {
+  ASSIGN_OR_RETURN(const Json body, ReadJsonBody(*exchange));
+  ASSIGN_OR_RETURN(const ChatBody read, ReadChat(site, *exchange, body));
   const Json& chat = *read.body;
   handlers::GenerateRequest request;
   ASSIGN_OR_RETURN(request.prompt, handlers::ReadChatPrompt(chat, read.images));
@@ -366,6 +387,11 @@ Status Create(const Site& site, const std::shared_ptr<Exchange>& exchange) {
 void ServeCreateResponse(const Site& site,
                          const std::shared_ptr<Exchange>& exchange) {
   RunOnPool(site, exchange, Create);
+}
+
+void ServeCountResponseTokens(const Site& site,
+                              const std::shared_ptr<Exchange>& exchange) {
+  RunOnPool(site, exchange, CountTokens);
 }
 
 void ServeResponse(const Site& site,

@@ -89,6 +89,7 @@ void ServeCapture(const Site&, const std::shared_ptr<Exchange>&);
 void ServeChatCompletions(const Site&, const std::shared_ptr<Exchange>&);
 void ServeCompletions(const Site&, const std::shared_ptr<Exchange>&);
 void ServeTokenize(const Site&, const std::shared_ptr<Exchange>&);
+void ServeCountChatTokens(const Site&, const std::shared_ptr<Exchange>&);
 void ServeDetokenize(const Site&, const std::shared_ptr<Exchange>&);
 void ServeApplyTemplate(const Site&, const std::shared_ptr<Exchange>&);
 
@@ -103,6 +104,7 @@ void ServeClassify(const Site&, const std::shared_ptr<Exchange>&);
 // responses_routes.cc: created on the handler pool; the rest is answered on the
 // I/O thread.
 void ServeCreateResponse(const Site&, const std::shared_ptr<Exchange>&);
+void ServeCountResponseTokens(const Site&, const std::shared_ptr<Exchange>&);
 void ServeResponse(const Site&, const std::shared_ptr<Exchange>&);
 void ServeDeleteResponse(const Site&, const std::shared_ptr<Exchange>&);
 void ServeResponseInput(const Site&, const std::shared_ptr<Exchange>&);

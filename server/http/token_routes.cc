@@ -122,6 +122,19 @@ Status ApplyTemplate(const Site& site,
   return OkStatus();
 }
 
+Status CountChat(const Site& site, const std::shared_ptr<Exchange>& exchange) {
+  ASSIGN_OR_RETURN(const Json body, ReadJsonBody(*exchange));
+  ASSIGN_OR_RETURN(const handlers::ChatPrompt chat,
+                   handlers::ReadChatPrompt(body));
+  ASSIGN_OR_RETURN(ModelHandle model, BorrowModel(site, *exchange, body));
+  ASSIGN_OR_RETURN(const handlers::GenerateHandler* handler, model->ForText());
+  ASSIGN_OR_RETURN(const handlers::TokenizedText text,
+                   handler->TokenizeChat(chat));
+  exchange->Send(
+      JsonResponse(200, DumpJson(Json{{"input_tokens", text.ids.size()}})));
+  return OkStatus();
+}
+
 }  // namespace
 
 void ServeTokenize(const Site& site,
@@ -137,6 +150,11 @@ void ServeDetokenize(const Site& site,
 void ServeApplyTemplate(const Site& site,
                         const std::shared_ptr<Exchange>& exchange) {
   RunOnPool(site, exchange, ApplyTemplate);
+}
+
+void ServeCountChatTokens(const Site& site,
+                          const std::shared_ptr<Exchange>& exchange) {
+  RunOnPool(site, exchange, CountChat);
 }
 
 }  // namespace millrace::server::http

@@ -242,7 +242,7 @@ def test_the_front_page_is_for_people(server):
 
 @pytest.mark.parametrize("path, remedy", [
     ("/v1/chat/completion", "POST /v1/chat/completions"),
-    ("/chat/completions", "POST /v1/chat/completions"),
+    ("/chat/completion", "POST /chat/completions"),
     ("/v1/audio/speech", "POST /v1/audio/transcriptions is offered"),
     ("/nonsense", "/openapi.json"),
 ])

@@ -119,6 +119,22 @@ def test_names_that_no_model_has():
         assert answer.status_code == 404
 
 
+def test_the_same_routes_under_other_paths(server):
+    ask = dict(prompt="The capital of France is", temperature=0, n_predict=4)
+    want = post(server, "/completion", **ask).json()["content"]
+    assert post(server, "/completions", **ask).json()["content"] == want
+    chat = {"messages": [{"role": "user", "content": "Hi"}], "max_tokens": 2,
+            "temperature": 0}
+    assert post(server, "/chat/completions", **chat).json()["choices"][0][
+        "message"]["content"]
+    answer = post(server, "/responses", input="Hi", max_output_tokens=2)
+    assert answer.json()["object"] == "response"
+    assert server.get("/v1/health") == server.get("/health")
+    for path in ("/reranking", "/v1/reranking"):
+        assert post(server, path, query="a", documents=["b"]).json() == post(
+            server, "/v1/rerank", query="a", documents=["b"]).json()
+
+
 def test_several_prompts(server):
     """A list of strings is as many prompts; with an id in it, it is one."""
     ask = dict(temperature=0, n_predict=4)

@@ -136,3 +136,19 @@ def test_errors(client):
             client.responses.create(**{"model": MODEL_ID, "input": "x",
                                        **fields})
         assert caught.value.param == param
+
+
+def test_tokens_are_counted_without_an_answer(client):
+    ask = dict(model=MODEL_ID, input=ASK, instructions="Be brief.")
+    count = client.responses.input_tokens.count(**ask)
+    assert count.object == "response.input_tokens"
+    first = client.responses.create(max_output_tokens=2, **ask)
+    assert count.input_tokens == first.usage.input_tokens
+    more = dict(model=MODEL_ID, input="And of Peru?",
+                previous_response_id=first.id)
+    count = client.responses.input_tokens.count(**more)
+    assert count.input_tokens == client.responses.create(
+        max_output_tokens=2, **more).usage.input_tokens > 0
+    with pytest.raises(openai.NotFoundError):
+        client.responses.input_tokens.count(
+            model=MODEL_ID, input="Hi", previous_response_id="resp_none")

@@ -24,6 +24,7 @@ INFER, MANAGE, METRICS = ("infer",), ("manage",), ("metrics",)
 REST = {
     PUBLIC: """
       GET /health
+      GET /v1/health
       GET /health/live
       GET /health/ready
       GET /v2/health/live
@@ -55,8 +56,13 @@ REST = {
       GET /v2/cudasharedmemory/status""",
     INFER: """
       POST /v1/chat/completions
+      POST /chat/completions
+      POST /v1/chat/completions/input_tokens
+      POST /chat/completions/input_tokens
       POST /v1/completions
       POST /v1/responses
+      POST /responses
+      POST /v1/responses/input_tokens
       GET /v2/models/{id}/sessions
       GET /v2/models/{id}/versions/{version}/sessions
       GET /v1/responses/{id}
@@ -78,6 +84,8 @@ REST = {
       POST /v1/rerank
       POST /v2/rerank
       POST /rerank
+      POST /reranking
+      POST /v1/reranking
       POST /v1/score
       POST /score
       POST /classify
@@ -88,6 +96,7 @@ REST = {
       POST /api/embeddings
       POST /api/show
       POST /completion
+      POST /completions
       POST /infill
       POST /slots/{id}
       POST /tokenize

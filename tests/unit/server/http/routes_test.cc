@@ -126,7 +126,7 @@ TEST(Routes, UnknownPathNamesTheNearestRoute) {
   const auto routes = ServingRoutes();
   const std::pair<const char*, const char*> mistakes[] = {
       {"/v1/chat/completion", "/v1/chat/completions"},
-      {"/chat/completions", "/v1/chat/completions"},
+      {"/chat/completion", "/chat/completions"},
       {"/v1/completions/", "/v1/completions"},
       {"/v1/model", "/v1/models"},
       {"/v2/model/resnet/infer", "/v2/models/{id}/infer"},
@@ -143,8 +143,8 @@ TEST(Routes, UnknownPathNamesTheNearestRoute) {
   }
   TestServer server;
   Client client(server.port());
-  EXPECT_EQ(Body(client.Post("/chat/completions", kHi))["error"]["message"],
-            "there is nothing at '/chat/completions'; did you mean POST "
+  EXPECT_EQ(Body(client.Post("/v1/chat/completion", kHi))["error"]["message"],
+            "there is nothing at '/v1/chat/completion'; did you mean POST "
             "/v1/chat/completions? GET /openapi.json lists the routes");
 }
 
