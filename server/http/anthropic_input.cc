@@ -220,16 +220,41 @@ Status ReadToolChoice(const Json& choice, Json& chat) {
   return OkStatus();
 }
 
+// `output_config.format`, or output_format as the beta had it: a schema that
+// the text is held to.
+Status ReadOutputFormat(const Json& body, Json& chat) {
+  ASSIGN_OR_RETURN(const Json* config,
+                   handlers::ReadObject(body, "output_config"));
+  std::string path = "output_format";
+  const Json* format = handlers::FindField(body, "output_format");
+  if (config != nullptr && handlers::FindField(*config, "format") != nullptr) {
+    path = "output_config.format";
+    format = handlers::FindField(*config, "format");
+  }
+  if (format == nullptr) return OkStatus();
+  const Json* schema =
+      format->is_object() ? handlers::FindField(*format, "schema") : nullptr;
+  if (schema == nullptr || format->value("type", Json()) != "json_schema") {
+    return handlers::WrongType(
+        path, "{\"type\": \"json_schema\", \"schema\": {...}}", *format);
+  }
+  chat["response_format"] = {
+      {"type", "json_schema"},
+      {"json_schema", {{"name", "format"}, {"schema", *schema}}}};
+  return OkStatus();
+}
+
 }  // namespace
 
 StatusOr<ChatBody> AnthropicChatBody(const Json& body) {
   Json chat = body;
   std::vector<handlers::ImagePlace> images;
-  for (const char* key :
-       {"system", "messages", "metadata", "service_tier", "thinking",
-        "stop_sequences", "tools", "tool_choice"}) {
+  for (const char* key : {"system", "messages", "metadata", "service_tier",
+                          "thinking", "stop_sequences", "tools", "tool_choice",
+                          "output_config", "output_format"}) {
     chat.erase(key);
   }
+  RETURN_IF_ERROR(ReadOutputFormat(body, chat));
   ASSIGN_OR_RETURN(chat["messages"], ReadMessages(body, images));
   ASSIGN_OR_RETURN(const Json* tools, handlers::ReadArray(body, "tools"));
   if (tools != nullptr) {

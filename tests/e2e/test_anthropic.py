@@ -144,3 +144,20 @@ def test_errors_are_anthropics(plain):
             sdk(locked, api_key="wrong").messages.create(**ask)
         assert sdk(locked, api_key="secret").messages.count_tokens(
             model=MODEL_ID, messages=ASK).input_tokens > 0
+
+
+@pytest.mark.parametrize("field", ["output_config", "output_format"])
+def test_text_is_held_to_a_schema(plain, field):
+    form = {"type": "json_schema", "schema": {
+        "type": "object", "properties": {"n": {"type": "integer",
+                                               "minimum": 3, "maximum": 5}},
+        "required": ["n"], "additionalProperties": False}}
+    body = {field: {"format": form} if field == "output_config" else form,
+            "temperature": 0}
+    ask = dict(model=MODEL_ID, max_tokens=100, messages=ASK)
+    message = plain.messages.create(extra_body=body, **ask)
+    assert json.loads(message.content[0].text)["n"] in (3, 4, 5)
+    for bad in ("json", {"type": "text"}, {"type": "json_schema"}):
+        body = {field: {"format": bad} if field == "output_config" else bad}
+        with pytest.raises(anthropic.BadRequestError, match=field):
+            plain.messages.create(extra_body=body, **ask)
