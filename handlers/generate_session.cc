@@ -254,6 +254,7 @@ void GenerateSession::Run() {
 void GenerateSession::Advance() {
   if (!stream_) return;  // the end has been told
   scheduler::TokenStream::Taken taken = stream_->Take();
+  for (const auto& progress : taken.progress) sink_->OnProgress(progress);
   for (auto& event : taken.prompt) output_->PushPrompt(std::move(event));
   for (const scheduler::TokenEvent& event : taken.tokens) {
     if (!output_->Push(event)) break;  // the engine may have run ahead

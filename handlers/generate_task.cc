@@ -187,6 +187,7 @@ StatusOr<scheduler::GenerateTask> MakeTask(const GenerateParts& parts,
   scheduler::GenerateTask task;
   task.sampling = SamplingOf(parts, options, max_tokens);
   task.prompt_logprobs = options.echo && options.logprobs.has_value();
+  task.prompt_progress = options.return_progress;
   if (parts.adapter) task.adapter = parts.adapter();
   if (!options.prediction.empty()) {
     ASSIGN_OR_RETURN(task.prediction,

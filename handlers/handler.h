@@ -26,6 +26,9 @@ class GenerateSink {
   // The request has passed every check and is with the engine; a streaming
   // codec may send its header now. Called once, before the first delta.
   virtual void OnAccepted(const Usage& prompt) = 0;
+  // When asked for, before the first delta: how far the prompt is, when its
+  // first step begins and behind each of its steps.
+  virtual void OnProgress(const PromptProgress& /*progress*/) {}
   // Must not block: the sink keeps what it cannot write yet.
   virtual void OnDelta(OutputDelta delta) = 0;
   virtual void OnEnd(GenerateEnd end) = 0;

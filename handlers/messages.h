@@ -108,8 +108,9 @@ struct GenerateOptions {
   bool include_stop_str_in_output = false;
   bool ignore_eos = false;
   bool skip_special_tokens = true;
-  bool echo = false;        // completions: the prompt comes first
-  bool return_ids = false;  // of the output tokens
+  bool echo = false;             // completions: the prompt comes first
+  bool return_ids = false;       // of the output tokens
+  bool return_progress = false;  // of the prompt, to the sink
   // max_tokens beyond what the context leaves, or none, mean what it leaves.
   bool clip_to_context = false;
   std::optional<int> logprobs = {};  // alternatives per token, 0…20
@@ -117,6 +118,7 @@ struct GenerateOptions {
 };
 
 using TenantShare = scheduler::TenantShare;  // codecs see no scheduler
+using PromptProgress = scheduler::PromptProgress;
 
 struct GenerateRequest {
   std::variant<ChatPrompt, TextPrompt, TokenPrompt> prompt;

@@ -304,6 +304,7 @@ constexpr BoolField kSwitches[] = {
      &GenerateOptions::include_stop_str_in_output},
     {"ignore_eos", &GenerateOptions::ignore_eos},
     {"skip_special_tokens", &GenerateOptions::skip_special_tokens},
+    {"return_progress", &GenerateOptions::return_progress},
 };
 
 Status ReadLengths(const Json& body, GenerateOptions& options) {

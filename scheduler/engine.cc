@@ -152,6 +152,10 @@ class EngineImpl final : public Engine {
     job->tenant = task.tenant;
     sequence.fork_group = task.fork_group.get();
     job->num_completions = task.num_completions;
+    if (task.prompt_progress) {
+      job->progress =
+          PromptProgress{.total = sequence.num_prompt, .processed = -1};
+    }
     job->fork_group = std::move(task.fork_group);
     job->sampling = std::move(task.sampling);
     job->drafts.prediction = Prediction(std::move(task.prediction));

@@ -323,6 +323,7 @@ void EngineLoop::CarryOut(const Plan& plan) {
     metrics_.AddScheduled(job.sequence, prefix_caching_);
     if (job.trace) job.trace->Stamp(Stage::kScheduled, now);
     metrics_.queue_time.Observe(Seconds(now - job.submitted));
+    job.TellProgress(job.sequence.num_found, now);
   }
 }
 
@@ -370,6 +371,7 @@ void EngineLoop::ApplyRows(const PlannedRows& rows, const StepResult& result,
   Sequence& sequence = job->sequence;
   const int32_t num_known = sequence.num_tokens();
   int32_t num_computed = sequence.num_computed + rows.num_rows - rows.num_draft;
+  job->TellProgress(num_computed, now);
   std::optional<FinishReason> ends;
   for (int32_t i = first_sample; i < end_sample && !ends; ++i) {
     const int32_t row = batch_.sample_rows()[i];

@@ -39,14 +39,18 @@ struct Job {
   Clock::Time first_token;  // if there is an output token
   Clock::Time last_token;
   int32_t fair_prompt = 0;  // prompt tokens that the fair order counts
-  bool scheduled = false;   // a step has run some of it
-  Clock::Time began;        // of that step, when scheduled
+  std::optional<PromptProgress> progress;  // told last; none: not asked for
+  bool scheduled = false;                  // a step has run some of it
+  Clock::Time began;                       // of that step, when scheduled
 
   // Output tokens; absent: no step has run.
   std::optional<int32_t> num_output() const {
     if (!scheduled) return std::nullopt;
     return sequence.num_output();
   }
+  // The prompt's first `num_computed` tokens are computed: told when its first
+  // step begins and behind each step; nothing is told twice.
+  void TellProgress(int32_t num_computed, Clock::Time now);
 };
 
 }  // namespace millrace::scheduler

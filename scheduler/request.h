@@ -28,6 +28,14 @@ struct TenantShare {
   bool alone = true;
 };
 
+// How far the computing of a prompt is.
+struct PromptProgress {
+  int32_t total = 0;      // tokens of the prompt
+  int32_t cached = 0;     // of those, found in the prefix cache
+  int32_t processed = 0;  // of those, found or computed
+  double seconds = 0;     // since its first step began
+};
+
 struct GenerateTask {
   std::vector<int32_t> prompt;      // at least one token
   models::SamplingParams sampling;  // its stop_ids end the completion
@@ -40,6 +48,7 @@ struct GenerateTask {
   std::vector<int32_t> prediction = {};
   int32_t max_tokens = 0;        // of the completion, at least 1
   bool prompt_logprobs = false;  // score prompt tokens 1…n-1
+  bool prompt_progress = false;  // tell of each step of the prompt
   Clock::Time deadline = kNever;
   int32_t priority = 0;  // lower runs first, as in vLLM
   // Completions that its request asks for; 0: counted with an earlier task.

@@ -21,6 +21,7 @@ void TokenStream::OnReady(std::function<void()> wake) {
   {
     MutexLock lock(mu_);
     const bool something = !pending_.prompt.empty() ||
+                           !pending_.progress.empty() ||
                            !pending_.tokens.empty() || pending_.end.has_value();
     before = std::exchange(wake_, nullptr);
     woken_ = something;
@@ -36,6 +37,17 @@ void TokenStream::PushPrompt(TokenEvent event) {
     MutexLock lock(mu_);
     CHECK(!ended_, "a prompt token came after the end");
     pending_.prompt.push_back(std::move(event));
+    wake = WakeOnce();
+  }
+  if (wake) wake();
+}
+
+void TokenStream::PushProgress(const PromptProgress& progress) {
+  std::function<void()> wake;
+  {
+    MutexLock lock(mu_);
+    CHECK(!ended_, "a prompt's progress came after the end");
+    pending_.progress.push_back(progress);
     wake = WakeOnce();
   }
   if (wake) wake();

@@ -14,6 +14,7 @@
 #include "config/base/mutex.h"
 #include "config/base/status.h"
 #include "models/llm/step.h"
+#include "scheduler/request.h"
 
 namespace millrace::scheduler {
 
@@ -50,6 +51,9 @@ class TokenStream {
   struct Taken {
     // Log-probabilities of prompt tokens 1…n-1 come first, when asked for.
     std::vector<TokenEvent> prompt;
+    // When asked for: one when the prompt's first step begins and one behind
+    // each of its steps, the last of them before the first token.
+    std::vector<PromptProgress> progress;
     std::vector<TokenEvent> tokens;  // everything since the last Take
     std::optional<StreamEnd> end;    // set once, with or after the last token
   };
@@ -66,6 +70,7 @@ class TokenStream {
   bool stopped() const { return stopped_.load(std::memory_order_relaxed); }
 
   void PushPrompt(TokenEvent event);
+  void PushProgress(const PromptProgress& progress);
   void Push(TokenEvent event);
   void Finish(StreamEnd end);
 

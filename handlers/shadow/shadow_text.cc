@@ -37,6 +37,9 @@ class WatchedSink final : public GenerateSink {
       : inner_(std::move(inner)), watched_(std::move(watched)), idx_(idx) {}
 
   void OnAccepted(const Usage& prompt) override { inner_->OnAccepted(prompt); }
+  void OnProgress(const PromptProgress& progress) override {
+    inner_->OnProgress(progress);
+  }
   void OnDelta(OutputDelta delta) override {
     watched_->texts[idx_].Add(delta);
     inner_->OnDelta(std::move(delta));

@@ -16,6 +16,9 @@ class Answer::Sink final : public handlers::GenerateSink {
   void OnAccepted(const handlers::Usage& prompt) override {
     answer_->OnAccepted(index_, prompt);
   }
+  void OnProgress(const handlers::PromptProgress& progress) override {
+    answer_->OnProgress(index_, progress);
+  }
   void OnDelta(handlers::OutputDelta chunk) override {
     answer_->OnDelta(index_, std::move(chunk));
   }
@@ -97,6 +100,15 @@ void Answer::OnAccepted(int index, const handlers::Usage& prompt) {
   if (num_accepted_ == shape_.num_choices) BeginStream();
 }
 
+void Answer::OnProgress(int index, const handlers::PromptProgress& progress) {
+  MutexLock lock(mu_);
+  if (failed_ || !shape_.stream) return;
+  const handlers::Usage total = Total();
+  exchange_->Write(chunks_.Progress(
+      index, ProgressJson(progress), shape_.continuous_usage ? &total : nullptr,
+      shape_.timings_per_token ? TimingsJson(progress) : std::string()));
+}
+
 void Answer::OnDelta(int index, handlers::OutputDelta chunk) {
   MutexLock lock(mu_);
   if (failed_) return;
@@ -109,8 +121,9 @@ void Answer::OnDelta(int index, handlers::OutputDelta chunk) {
     }
     if (!chunk.call_name.empty()) choice.Add(chunk);
     const handlers::Usage total = Total();
-    exchange_->Write(
-        chunks_.Text(index, chunk, shape_.continuous_usage ? &total : nullptr));
+    exchange_->Write(chunks_.Text(
+        index, chunk, shape_.continuous_usage ? &total : nullptr,
+        shape_.timings_per_token ? TimingsOf(total) : std::string()));
     return;
   }
   choice.Add(chunk);
@@ -139,7 +152,10 @@ void Answer::OnEnd(int index, handlers::GenerateEnd end) {
     return;
   }
   BeginStream();
-  if (shape_.include_usage) exchange_->Write(chunks_.Usage(total));
+  if (shape_.include_usage) {
+    exchange_->Write(chunks_.Usage(
+        total, shape_.timings_per_token ? TimingsOf(total) : std::string()));
+  }
   exchange_->Write(kSseDone);
   exchange_->End();
 }

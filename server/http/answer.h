@@ -31,6 +31,7 @@ class Answer : public std::enable_shared_from_this<Answer> {
  private:
   class Sink;
   void OnAccepted(int index, const handlers::Usage& prompt);
+  void OnProgress(int index, const handlers::PromptProgress& progress);
   void OnDelta(int index, handlers::OutputDelta chunk);
   void OnEnd(int index, handlers::GenerateEnd end);
   void BeginStream() REQUIRES(mu_);

@@ -43,6 +43,9 @@ class Reply final : public std::enable_shared_from_this<Reply> {
     void OnAccepted(const handlers::Usage& prompt) override {
       reply_->OnAccepted(index_, prompt);
     }
+    void OnProgress(const handlers::PromptProgress& progress) override {
+      reply_->OnProgress(index_, progress);
+    }
     void OnDelta(handlers::OutputDelta delta) override {
       reply_->OnDelta(index_, std::move(delta));
     }
@@ -63,6 +66,12 @@ class Reply final : public std::enable_shared_from_this<Reply> {
     // What is written waits for the header.
     exchange_->Write(form.Begin(prompt));
     if (num_accepted_ == parts_.size()) BeginStream(form);
+  }
+
+  void OnProgress(size_t index, const handlers::PromptProgress& progress) {
+    MutexLock lock(mu_);
+    if (failed_ || !stream_) return;
+    exchange_->Write(parts_[index].form->Progress(progress));
   }
 
   void OnDelta(size_t index, handlers::OutputDelta delta) {
@@ -195,6 +204,7 @@ Status StartCompletions(const Site& site,
     request.options.priority = PriorityOf(*exchange, request.options.priority);
     request.tenant = ShareOf(*exchange);
     request.trace = TraceOf(*exchange, i);
+    parts[i].form->Follow(request.trace, site.services.clock);
     replies.push_back({std::move(parts[i].form), request.trace});
   }
   const auto reply =

@@ -36,8 +36,15 @@ class CompletionForm {
   virtual ~CompletionForm() = default;
   virtual std::string Whole(const Completed& completed) = 0;
 
+  // Before the rest: the stamps of its request, which go on.
+  virtual void Follow(std::shared_ptr<const Trace> /*trace*/,
+                      const Clock* /*clock*/) {}
+
   // Of a stream. `choice` holds the delta already.
   virtual std::string Begin(const handlers::Usage& prompt) = 0;
+  virtual std::string Progress(const handlers::PromptProgress& /*progress*/) {
+    return "";
+  }
   virtual std::string Piece(const handlers::OutputDelta& delta,
                             const ChoiceText& choice) = 0;
   virtual std::string End(const Completed& completed) = 0;

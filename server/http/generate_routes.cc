@@ -26,6 +26,9 @@ using Prompt = decltype(GenerateRequest::prompt);
 Status ReadStreamFields(const Json& body, AnswerShape& shape) {
   ASSIGN_OR_RETURN(const auto stream, handlers::ReadBool(body, "stream"));
   shape.stream = stream.value_or(false);
+  ASSIGN_OR_RETURN(const auto timings,
+                   handlers::ReadBool(body, "timings_per_token"));
+  shape.timings_per_token = timings.value_or(false);
   ASSIGN_OR_RETURN(const Json* options,
                    handlers::ReadObject(body, "stream_options"));
   if (options == nullptr) return OkStatus();

@@ -38,6 +38,7 @@ class LlamaForm final : public CompletionForm {
     bool prompt_only = false;  // the one token that is computed is not shown
     bool shows_ids = false;    // of all tokens, at the end
     bool shows_probabilities = false;
+    bool timings_per_token = false;
     std::vector<std::string> fields;  // of the answer that are asked for
   };
   // `index`: of the prompt.
@@ -57,21 +58,32 @@ class LlamaForm final : public CompletionForm {
     }
     return DumpJson(ChosenFields(common_->fields, std::move(body)));
   }
+  void Follow(std::shared_ptr<const Trace> trace, const Clock* clock) override {
+    trace_ = std::move(trace);
+    clock_ = clock;
+  }
   std::string Begin(const handlers::Usage& prompt) override {
-    evaluated_ = prompt.prompt_tokens;
+    usage_ = prompt;
     return "";
+  }
+  std::string Progress(const handlers::PromptProgress& progress) override {
+    Json piece = Plain("", Json::array());
+    if (common_->timings_per_token) {
+      piece["timings"] = Json::parse(TimingsJson(progress));
+    }
+    piece["prompt_progress"] = Json::parse(ProgressJson(progress));
+    usage_.cached_tokens = progress.cached;
+    return SseEvent(DumpJson(piece));
   }
   std::string Piece(const handlers::OutputDelta& delta,
                     const ChoiceText&) override {
     if (common_->prompt_only) return "";
-    predicted_ += delta.num_tokens;
-    Json piece = {{"index", index_},
-                  {"content", delta.text},
-                  {"tokens", delta.ids},
-                  {"stop", false},
-                  {"id_slot", 0},
-                  {"tokens_predicted", predicted_},
-                  {"tokens_evaluated", evaluated_}};
+    usage_.completion_tokens += delta.num_tokens;
+    Json piece = Plain(delta.text, delta.ids);
+    if (common_->timings_per_token) {
+      piece["timings"] =
+          Json::parse(TimingsJson(usage_, *trace_, clock_->Now()));
+    }
     if (common_->shows_probabilities) {
       piece["completion_probabilities"] = LlamaProbabilities(delta.logprobs);
     }
@@ -88,6 +100,17 @@ class LlamaForm final : public CompletionForm {
   }
 
  private:
+  // A piece of the stream before the last.
+  Json Plain(const std::string& text, Json ids) const {
+    return {{"index", index_},
+            {"content", text},
+            {"tokens", std::move(ids)},
+            {"stop", false},
+            {"id_slot", 0},
+            {"tokens_predicted", usage_.completion_tokens},
+            {"tokens_evaluated", usage_.prompt_tokens}};
+  }
+
   Json Last(const Completed& completed) const {
     const ChoiceText& choice = completed.choice;
     const auto* word = std::get_if<std::string>(&choice.stop_reason);
@@ -117,21 +140,62 @@ class LlamaForm final : public CompletionForm {
   const size_t index_;
   const std::shared_ptr<const Common> common_;
   const std::shared_ptr<const Json> prompt_;
-  int64_t evaluated_ = 0;
-  int64_t predicted_ = 0;
+  std::shared_ptr<const Trace> trace_;
+  const Clock* clock_ = nullptr;
+  handlers::Usage usage_;  // so far
 };
 
-// The body's sampling fields in the words of a completion.
-StatusOr<Json> SamplingFields(const Json& body) {
-  Json fields = body;
-  for (const char* name : {"return_progress", "post_sampling_probs"}) {
-    ASSIGN_OR_RETURN(const auto wanted, handlers::ReadBool(body, name));
-    if (wanted.value_or(false)) {
-      return InvalidArgument(std::string(name) +
-                             " is true but is not supported; leave it out")
-          .At(name)
-          .Because("unsupported_parameter");
+// `logit_bias` as an object of token ids: it may be a list of pairs, and a text
+// stands for each of its tokens.
+StatusOr<Json> Biases(const handlers::GenerateHandler& handler,
+                      const Json& bias) {
+  Json map = Json::object();
+  const auto add = [&](const std::string& text, const Json& value) -> Status {
+    const Json number = value == false ? Json(-100) : value;
+    const bool is_id = !text.empty() && std::ranges::all_of(text, [](char c) {
+      return c >= '0' && c <= '9';
+    });
+    if (is_id) {
+      map[text] = number;
+      return OkStatus();
     }
+    ASSIGN_OR_RETURN(const auto tokens, handler.Tokenize(text, false, false));
+    for (const int32_t id : tokens.ids) map[std::to_string(id)] = number;
+    return OkStatus();
+  };
+  if (bias.is_object()) {
+    for (const auto& [key, value] : bias.items()) {
+      RETURN_IF_ERROR(add(key, value));
+    }
+    return map;
+  }
+  for (size_t i = 0; i < bias.size(); ++i) {
+    const Json& pair = bias[i];
+    const bool is_pair = pair.is_array() && pair.size() == 2 &&
+                         (pair[0].is_number_integer() || pair[0].is_string());
+    if (!is_pair) {
+      return handlers::WrongType("logit_bias[" + std::to_string(i) + "]",
+                                 "a token id or a text with its bias", pair);
+    }
+    RETURN_IF_ERROR(add(pair[0].is_string()
+                            ? pair[0].get<std::string>()
+                            : std::to_string(pair[0].get<int64_t>()),
+                        pair[1]));
+  }
+  return map;
+}
+
+// The body's sampling fields in the words of a completion.
+StatusOr<Json> SamplingFields(const handlers::GenerateHandler& handler,
+                              const Json& body) {
+  Json fields = body;
+  ASSIGN_OR_RETURN(const auto sampled,
+                   handlers::ReadBool(body, "post_sampling_probs"));
+  if (sampled.value_or(false)) {
+    return InvalidArgument(
+               "post_sampling_probs is true but is not supported; leave it out")
+        .At("post_sampling_probs")
+        .Because("unsupported_parameter");
   }
   ASSIGN_OR_RETURN(const Json* scales, handlers::ReadArray(body, "lora"));
   if (scales != nullptr && !scales->empty()) {
@@ -154,19 +218,8 @@ StatusOr<Json> SamplingFields(const Json& body) {
     fields.erase("seed");
   }
   const Json* bias = handlers::FindField(body, "logit_bias");
-  if (bias != nullptr && bias->is_array()) {
-    Json map = Json::object();
-    for (size_t i = 0; i < bias->size(); ++i) {
-      const Json& pair = (*bias)[i];
-      const std::string path = "logit_bias[" + std::to_string(i) + "]";
-      if (!pair.is_array() || pair.size() != 2 ||
-          !pair[0].is_number_integer()) {
-        return handlers::WrongType(path, "a token id with its bias", pair);
-      }
-      map[std::to_string(pair[0].get<int64_t>())] =
-          pair[1] == false ? Json(-100) : pair[1];
-    }
-    fields["logit_bias"] = std::move(map);
+  if (bias != nullptr && (bias->is_array() || bias->is_object())) {
+    ASSIGN_OR_RETURN(fields["logit_bias"], Biases(handler, *bias));
   }
   for (const char* name : {"prompt", "n_predict", "repeat_penalty", "n",
                            "logprobs", "suffix", "echo"}) {
@@ -196,7 +249,8 @@ StatusOr<std::vector<std::string>> ReadResponseFields(const Json& body) {
 Status Complete(const Site& site, const std::shared_ptr<Exchange>& exchange,
                 const Json& body, ModelHandle model,
                 std::vector<LlamaPrompt> prompts) {
-  ASSIGN_OR_RETURN(const Json fields, SamplingFields(body));
+  ASSIGN_OR_RETURN(const handlers::GenerateHandler* handler, model->ForText());
+  ASSIGN_OR_RETURN(const Json fields, SamplingFields(*handler, body));
   ASSIGN_OR_RETURN(handlers::GenerateOptions options,
                    handlers::ReadGenerateOptions(
                        fields, handlers::FieldDialect::kCompletions));
@@ -213,6 +267,9 @@ Status Complete(const Site& site, const std::shared_ptr<Exchange>& exchange,
   common->prompt_only = predict == 0;
   common->shows_ids = ids.value_or(false);
   common->shows_probabilities = options.logprobs.has_value();
+  ASSIGN_OR_RETURN(const auto timings,
+                   handlers::ReadBool(body, "timings_per_token"));
+  common->timings_per_token = timings.value_or(false);
   ASSIGN_OR_RETURN(common->fields, ReadResponseFields(body));
   // As there, pieces of a stream have theirs anyway.
   options.return_ids = common->shows_ids || stream.value_or(false);
@@ -297,13 +354,10 @@ StatusOr<ModelHandle> OnlyModel(const Site& site, Exchange& exchange) {
 Status Props(const Site& site, const std::shared_ptr<Exchange>& exchange) {
   ASSIGN_OR_RETURN(const ModelHandle model, OnlyModel(site, *exchange));
   const TextFacts& text = *model->text_facts();
-  Json params = Json::object();
-  for (const auto& [name, value] : models::NamedValues(text.default_sampling)) {
-    params[std::string(name)] = value;
-  }
   Json answer = {
       {"default_generation_settings",
-       {{"n_ctx", text.max_model_len}, {"params", params}}},
+       {{"n_ctx", text.max_model_len},
+        {"params", LlamaSettings({}, {}, text)}}},
       {"total_slots", text.max_num_seqs},
       {"model_alias", model->id()},
       {"model_path", model->facts().path},

@@ -275,7 +275,8 @@ std::string ChunkMaker::Event(int index, std::string_view content,
                               std::string_view logprobs,
                               std::string_view finish,
                               const handlers::Usage* usage,
-                              std::string_view timings) const {
+                              std::string_view timings,
+                              std::string_view progress) const {
   std::string event;
   event.reserve(prefix_.size() + content.size() + logprobs.size() + 192);
   event.append("data: ").append(prefix_).append("{\"index\":");
@@ -288,6 +289,7 @@ std::string ChunkMaker::Event(int index, std::string_view content,
     event.append(",\"usage\":null");
   }
   if (!timings.empty()) event.append(",\"timings\":").append(timings);
+  if (!progress.empty()) event.append(",\"prompt_progress\":").append(progress);
   return event.append("}\n\n");
 }
 
@@ -298,8 +300,16 @@ std::string ChunkMaker::Role(int index, const handlers::Usage* usage) {
                "null", kNotFinished, usage);
 }
 
+std::string ChunkMaker::Progress(int index, std::string_view progress,
+                                 const handlers::Usage* usage,
+                                 std::string_view timings) {
+  return Event(index, shape_.chat ? ",\"delta\":{}" : ",\"text\":\"\"", "null",
+               kNotFinished, usage, timings, progress);
+}
+
 std::string ChunkMaker::Text(int index, const handlers::OutputDelta& chunk,
-                             const handlers::Usage* usage) {
+                             const handlers::Usage* usage,
+                             std::string_view timings) {
   std::string logprobs = "null";
   if (shape_.logprobs) {
     logprobs = shape_.chat ? ChatLogprobs(chunk.logprobs)
@@ -310,7 +320,7 @@ std::string ChunkMaker::Text(int index, const handlers::OutputDelta& chunk,
   return Event(index,
                shape_.chat ? ",\"delta\":" + DeltaJson(chunk)
                            : ",\"text\":" + JsonString(chunk.text),
-               logprobs, kNotFinished, usage);
+               logprobs, kNotFinished, usage, timings);
 }
 
 std::string ChunkMaker::Finish(int index, const ChoiceText& choice,
@@ -320,8 +330,11 @@ std::string ChunkMaker::Finish(int index, const ChoiceText& choice,
                FinishJson(choice), usage, timings);
 }
 
-std::string ChunkMaker::Usage(const handlers::Usage& usage) {
-  return SseEvent(prefix_ + "],\"usage\":" + UsageJson(usage) + "}");
+std::string ChunkMaker::Usage(const handlers::Usage& usage,
+                              std::string_view timings) {
+  std::string event = prefix_ + "],\"usage\":" + UsageJson(usage);
+  if (!timings.empty()) event.append(",\"timings\":").append(timings);
+  return SseEvent(event + "}");
 }
 
 std::string AnswerJson(const AnswerShape& shape,

@@ -20,7 +20,8 @@ struct AnswerShape {
   bool include_usage = false;     // stream_options
   bool continuous_usage = false;  // vLLM's addition
   bool logprobs = false;
-  std::string id;  // "chatcmpl-…" or "cmpl-…"
+  bool timings_per_token = false;  // llama.cpp's: in every chunk
+  std::string id;                  // "chatcmpl-…" or "cmpl-…"
   std::string model;
   int64_t created_unix = 0;
   int num_choices = 1;
@@ -64,21 +65,24 @@ class ChunkMaker {
   explicit ChunkMaker(const AnswerShape& shape);
 
   // Each is one whole server-sent event. `usage` is given when every chunk
-  // carries it.
+  // carries it; `timings` is llama.cpp's object, or empty.
   std::string Role(int index, const handlers::Usage* usage);
+  // Without text: `progress` is llama.cpp's prompt_progress.
+  std::string Progress(int index, std::string_view progress,
+                       const handlers::Usage* usage, std::string_view timings);
   std::string Text(int index, const handlers::OutputDelta& chunk,
-                   const handlers::Usage* usage);
-  // `timings` is llama.cpp's object, or empty.
+                   const handlers::Usage* usage, std::string_view timings = {});
   std::string Finish(int index, const ChoiceText& choice,
                      const handlers::Usage* usage,
                      std::string_view timings = {});
-  std::string Usage(const handlers::Usage& usage);
+  std::string Usage(const handlers::Usage& usage,
+                    std::string_view timings = {});
 
  private:
   std::string Event(int index, std::string_view content,
                     std::string_view logprobs, std::string_view finish,
-                    const handlers::Usage* usage,
-                    std::string_view timings = {}) const;
+                    const handlers::Usage* usage, std::string_view timings = {},
+                    std::string_view progress = {}) const;
 
   const AnswerShape& shape_;
   const std::string prefix_;          // up to the choices

@@ -4,6 +4,7 @@
 #include "server/http/timings.h"
 
 #include <algorithm>
+#include <cmath>
 #include <cstdio>
 
 namespace millrace::server::http {
@@ -42,6 +43,21 @@ std::string TimingsJson(const handlers::Usage& usage, const Trace& trace,
          PartJson("predicted", usage.completion_tokens,
                   Milliseconds(completion)) +
          "}";
+}
+
+std::string ProgressJson(const handlers::PromptProgress& progress) {
+  return "{\"total\":" + std::to_string(progress.total) +
+         ",\"cache\":" + std::to_string(progress.cached) +
+         ",\"processed\":" + std::to_string(progress.processed) +
+         ",\"time_ms\":" +
+         std::to_string(std::llround(Milliseconds(progress.seconds))) + "}";
+}
+
+std::string TimingsJson(const handlers::PromptProgress& progress) {
+  return "{\"cache_n\":" + std::to_string(progress.cached) + "," +
+         PartJson("prompt", progress.processed - progress.cached,
+                  Milliseconds(progress.seconds)) +
+         "," + PartJson("predicted", 0, 0) + "}";
 }
 
 }  // namespace millrace::server::http

@@ -16,4 +16,10 @@ namespace millrace::server::http {
 std::string TimingsJson(const handlers::Usage& usage, const Trace& trace,
                         Clock::Time now);
 
+// `prompt_progress`, as llama.cpp's return_progress asks for it: a JSON object.
+std::string ProgressJson(const handlers::PromptProgress& progress);
+
+// The timings of a prompt that far.
+std::string TimingsJson(const handlers::PromptProgress& progress);
+
 }  // namespace millrace::server::http

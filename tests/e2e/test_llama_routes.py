@@ -96,27 +96,64 @@ def test_the_settings_of_an_answer(server):
         assert settings["logit_bias"] == [{"token": 5, "bias": -1.5}]
         assert settings["stream"] is stream
         assert settings["min_p"] == 0 and settings["dry_base"] == 1.75
-    by_default = post(server, "/completion", prompt="a", n_predict=1).json()
+    by_default = post(server, "/completion", prompt="a", n_predict=-1,
+                      stop=["b", " "]).json()["generation_settings"]
     params = json.loads(server.get("/props"))[
         "default_generation_settings"]["params"]
-    for name, value in params.items():
-        name = name.replace("repetition_penalty", "repeat_penalty")
-        assert by_default["generation_settings"][name] == pytest.approx(value)
-    assert by_default["generation_settings"]["seed"] == 2**32 - 1
+    assert {**by_default, "stop": []} == params
+    assert params["seed"] == 2**32 - 1
 
 
-def test_names_that_no_model_has():
-    ask = dict(prompt="The capital of France is", temperature=0, max_tokens=4)
-    with start("--served-model-name", "small,*") as server:
-        for name in ("davinci-002", "small", MODEL_ID, "a/b"):
-            answer = post(server, "/v1/completions", model=name, **ask).json()
-            assert "Paris" in answer["choices"][0]["text"]
-        models = json.loads(server.get("/v1/models"))["data"]
-        assert [each["id"] for each in models] == [MODEL_ID, "small"]
-        assert 'model="davinci-002"' not in server.get("/metrics").decode()
-    with start("--served-model-name", "small") as server:
-        answer = post(server, "/v1/completions", model="davinci-002", **ask)
-        assert answer.status_code == 404
+def stream_of(server, path, **body):
+    lines = post(server, path, stream=True, **body).text.splitlines()
+    return [json.loads(line[6:]) for line in lines
+            if line.startswith("data: {")]
+
+
+@pytest.mark.parametrize("path", ["/completion", "/v1/chat/completions",
+                                  "/v1/completions"])
+def test_how_far_the_prompt_is(server, path):
+    text = f"{path}: " + "one two three four five six seven eight " * 300
+    ask = dict(temperature=0, max_tokens=4, n_predict=4, ignore_eos=True)
+    if "chat" in path:
+        ask["messages"] = [{"role": "user", "content": text}]
+    else:
+        ask["prompt"] = text
+    events = stream_of(server, path, return_progress=True,
+                       timings_per_token=True, **ask)
+    told = [e["prompt_progress"] for e in events if "prompt_progress" in e]
+    total = told[0]["total"]
+    assert total > 2048 and len(told) >= 3
+    assert told[0] == {"total": total, "cache": 0, "processed": 0,
+                       "time_ms": 0}
+    for before, after in zip(told, told[1:]):
+        assert before["processed"] < after["processed"]
+        assert before["time_ms"] <= after["time_ms"]
+    assert told[-1]["processed"] == total and told[-1]["time_ms"] > 0
+    # It is told before the first token, and each event has timings.
+    timed = [e["timings"] for e in events if "timings" in e]
+    assert len(timed) >= len(told) + 2
+    assert [t["predicted_n"] for t in timed[:len(told)]] == [0] * len(told)
+    assert timed[0]["prompt_n"] == 0 and timed[-1]["prompt_n"] == total
+    assert timed[-1]["predicted_n"] == 4
+    again = stream_of(server, path, return_progress=True, **ask)
+    told = [e["prompt_progress"] for e in again if "prompt_progress" in e]
+    assert 0 < told[0]["cache"] == told[0]["processed"] < total
+    assert told[-1]["processed"] == total
+    plain = stream_of(server, path, **ask)
+    assert not any("prompt_progress" in e for e in plain)
+    assert sum("timings" in e for e in plain) == 1
+    whole = post(server, path, return_progress=True, **ask).json()
+    assert "prompt_progress" not in whole
+
+
+def test_a_text_has_a_bias_by_its_tokens(server):
+    ask = dict(prompt="The capital of France is", temperature=0, n_predict=4)
+    assert "Paris" in post(server, "/completion", **ask).json()["content"]
+    for bias in ([[" Paris", False]], [[" Paris", -100]], {" Paris": -100}):
+        answer = post(server, "/completion", logit_bias=bias, **ask).json()
+        assert "Paris" not in answer["content"], bias
+    assert answer["generation_settings"]["logit_bias"][0]["bias"] == -100
 
 
 def test_the_same_routes_under_other_paths(server):
@@ -133,6 +170,20 @@ def test_the_same_routes_under_other_paths(server):
     for path in ("/reranking", "/v1/reranking"):
         assert post(server, path, query="a", documents=["b"]).json() == post(
             server, "/v1/rerank", query="a", documents=["b"]).json()
+
+
+def test_names_that_no_model_has():
+    ask = dict(prompt="The capital of France is", temperature=0, max_tokens=4)
+    with start("--served-model-name", "small,*") as server:
+        for name in ("davinci-002", "small", MODEL_ID, "a/b"):
+            answer = post(server, "/v1/completions", model=name, **ask).json()
+            assert "Paris" in answer["choices"][0]["text"]
+        models = json.loads(server.get("/v1/models"))["data"]
+        assert [each["id"] for each in models] == [MODEL_ID, "small"]
+        assert 'model="davinci-002"' not in server.get("/metrics").decode()
+    with start("--served-model-name", "small") as server:
+        answer = post(server, "/v1/completions", model="davinci-002", **ask)
+        assert answer.status_code == 404
 
 
 def test_several_prompts(server):
@@ -204,7 +255,9 @@ def test_what_is_not_there_is_refused(server):
     for body, param in (({"n_probs": 21}, "n_probs"),
                         ({"post_sampling_probs": True}, "post_sampling_probs"),
                         ({"response_fields": [3]}, "response_fields[0]"),
-                        ({"return_progress": True}, "return_progress"),
+                        ({"return_progress": "yes"}, "return_progress"),
+                        ({"timings_per_token": 1}, "timings_per_token"),
+                        ({"logit_bias": [[1.5, 1]]}, "logit_bias[0]"),
                         ({"lora": [{"id": 0, "scale": 1}]}, "lora"),
                         ({"mirostat": 1}, "mirostat"),
                         ({"prompt": None}, "prompt")):

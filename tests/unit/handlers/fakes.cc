@@ -124,6 +124,14 @@ void RecordingSink::OnAccepted(const Usage& prompt) {
   changed_.notify_all();
 }
 
+void RecordingSink::OnProgress(const PromptProgress& progress) {
+  Alone alone(*this);
+  std::lock_guard lock(mu_);
+  EXPECT_TRUE(accepted_);
+  EXPECT_TRUE(chunks_.empty());
+  progress_.push_back(progress);
+}
+
 void RecordingSink::OnDelta(OutputDelta chunk) {
   Alone alone(*this);
   std::lock_guard lock(mu_);

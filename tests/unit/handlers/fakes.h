@@ -91,6 +91,7 @@ class RecordingSink final : public GenerateSink {
   explicit RecordingSink(FakeEngine* engine) : engine_(engine) {}
 
   void OnAccepted(const Usage& prompt) override;
+  void OnProgress(const PromptProgress& progress) override;
   void OnDelta(OutputDelta chunk) override;
   void OnEnd(GenerateEnd end) override;
 
@@ -98,6 +99,7 @@ class RecordingSink final : public GenerateSink {
   GenerateEnd AwaitEnd();
   // After the end.
   const std::vector<OutputDelta>& chunks() const { return chunks_; }
+  const std::vector<PromptProgress>& progress() const { return progress_; }
   std::string text() const;
   std::vector<TokenLogprobs> logprobs() const;
   bool accepted() const { return accepted_; }
@@ -113,6 +115,7 @@ class RecordingSink final : public GenerateSink {
   std::mutex mu_;
   std::condition_variable changed_;
   bool accepted_ = false;
+  std::vector<PromptProgress> progress_;
   std::vector<OutputDelta> chunks_;
   std::vector<GenerateEnd> ends_;
   int places_at_end_ = -1;

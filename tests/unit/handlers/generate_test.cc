@@ -269,6 +269,25 @@ TEST(Generate, IgnoreEosLeavesOnlyTheClientsStopIds) {
   EXPECT_EQ(sink->text(), "x");
 }
 
+TEST(Generate, TellsHowFarThePromptIsWhenAsked) {
+  World world;
+  auto sink = world.Start(TextRequest("Hi", {.return_progress = true}));
+  auto engine = world.engine.Next();
+  EXPECT_TRUE(engine->task.prompt_progress);
+  engine->stream->PushProgress({.total = 3, .processed = 0});
+  engine->stream->PushProgress({.total = 3, .processed = 3});
+  engine->Say("x");
+  engine->End(FinishReason::kLength);
+  sink->AwaitEnd();
+  ASSERT_EQ(sink->progress().size(), 2u);
+  EXPECT_EQ(sink->progress()[1].processed, 3);
+  sink = world.Start(TextRequest("Hi"));
+  engine = world.engine.Next();
+  EXPECT_FALSE(engine->task.prompt_progress);
+  engine->End(FinishReason::kLength);
+  sink->AwaitEnd();
+}
+
 std::vector<std::shared_ptr<RecordingSink>> StartSiblings(
     World& world, int n, GenerateOptions options = {}) {
   std::vector<std::shared_ptr<RecordingSink>> sinks;

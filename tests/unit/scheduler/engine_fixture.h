@@ -57,6 +57,7 @@ class Reader {
   }
 
   std::vector<TokenEvent> prompt;
+  std::vector<PromptProgress> progress;
   std::vector<TokenEvent> tokens;
   std::optional<StreamEnd> end;
 
@@ -79,6 +80,10 @@ class Reader {
     EXPECT_FALSE(end.has_value()) << "something came after the end";
     std::move(taken.prompt.begin(), taken.prompt.end(),
               std::back_inserter(prompt));
+    EXPECT_TRUE(taken.progress.empty() || tokens.empty())
+        << "a prompt's progress came after a token";
+    std::move(taken.progress.begin(), taken.progress.end(),
+              std::back_inserter(progress));
     std::move(taken.tokens.begin(), taken.tokens.end(),
               std::back_inserter(tokens));
     if (taken.end) end = std::move(taken.end);

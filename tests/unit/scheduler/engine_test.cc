@@ -223,6 +223,31 @@ TEST(Engine, PromptsThatBeginAlikeStartBehindWhatIsCached) {
   ExpectAllPagesBack(*engine);
 }
 
+TEST(Engine, TellsHowFarAPromptIsBehindEachOfItsSteps) {
+  auto engine = MakeEngine({}, {.max_num_batched_tokens = 128});
+  GenerateTask task = MakeTask(LongPrompt(300, 1), 2);
+  task.prompt_progress = true;
+  const auto told = [&](const GenerateTask& asked) {
+    Reader reader(MustSubmit(*engine, asked));
+    EXPECT_TRUE(reader.AwaitEnd());
+    std::vector<int32_t> processed;
+    double seconds = 0;
+    for (const PromptProgress& each : reader.progress) {
+      EXPECT_EQ(each.total, 300);
+      EXPECT_EQ(each.cached, reader.end->cached_tokens);
+      EXPECT_GE(each.seconds, seconds);
+      seconds = each.seconds;
+      processed.push_back(each.processed);
+    }
+    return processed;
+  };
+  EXPECT_THAT(told(task), testing::ElementsAre(0, 128, 256, 300));
+  // What the cache has is told first.
+  EXPECT_THAT(told(task), testing::ElementsAre(256, 300));
+  task.prompt_progress = false;
+  EXPECT_THAT(told(task), testing::IsEmpty());
+}
+
 TEST(Engine, CompletionsAreNotLentToPromptsThatAreComputedInAnotherWay) {
   struct Case {
     bool depends_on_role;

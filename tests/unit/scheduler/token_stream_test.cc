@@ -35,6 +35,21 @@ TEST(TokenStream, WakesOncePerEdgeUntilTaken) {
   EXPECT_FALSE(stream.Take().end.has_value()) << "the end came twice";
 }
 
+TEST(TokenStream, ProgressOfThePromptWakesItsReader) {
+  TokenStream stream;
+  stream.PushProgress({.total = 8, .processed = 0});
+  int wakes = 0;
+  stream.OnReady([&] { ++wakes; });
+  EXPECT_EQ(wakes, 1);
+  stream.PushProgress({.total = 8, .processed = 4});
+  EXPECT_EQ(wakes, 1);
+  const TokenStream::Taken taken = stream.Take();
+  ASSERT_EQ(taken.progress.size(), 2u);
+  EXPECT_EQ(taken.progress[1].processed, 4);
+  stream.PushProgress({.total = 8, .processed = 8});
+  EXPECT_EQ(wakes, 2);
+}
+
 TEST(TokenStream, WakesAtOnceWhenSomethingIsThere) {
   TokenStream stream;
   stream.Push({.id = 1});

@@ -26,6 +26,18 @@ TEST(Timings, CountsAndTimesOfPromptAndCompletion) {
     "predicted_per_second": 20.0})"));
 }
 
+TEST(Timings, OfAPromptThatIsNotComputedYet) {
+  const handlers::PromptProgress progress = {
+      .total = 100, .cached = 20, .processed = 60, .seconds = 0.2};
+  EXPECT_EQ(Json::parse(ProgressJson(progress)), Json::parse(R"({
+    "total": 100, "cache": 20, "processed": 60, "time_ms": 200})"));
+  EXPECT_EQ(Json::parse(TimingsJson(progress)), Json::parse(R"({
+    "cache_n": 20, "prompt_n": 40, "prompt_ms": 200.0,
+    "prompt_per_token_ms": 5.0, "prompt_per_second": 200.0,
+    "predicted_n": 0, "predicted_ms": 0.0, "predicted_per_token_ms": 0.0,
+    "predicted_per_second": 0.0})"));
+}
+
 TEST(Timings, WithoutStampsTheyAreZero) {
   const Json json = Json::parse(TimingsJson({}, Trace{}, Clock::Time()));
   EXPECT_EQ(json["prompt_ms"], 0.0);
