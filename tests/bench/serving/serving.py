@@ -344,7 +344,7 @@ def bench_pinning(args):
 
 def bench_torchserve(args):
     import torchserve
-    torchserve.bench(line, head, min(args.rounds, 3))
+    torchserve.bench(line, head, min(args.rounds, 3), args.models)
 
 
 PARTS = {"identity": bench_identity, "models": bench_models, "overload": bench_overload,
@@ -353,6 +353,8 @@ PARTS = {"identity": bench_identity, "models": bench_models, "overload": bench_o
 if __name__ == "__main__":
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--only", nargs="+", choices=PARTS, default=[p for p in PARTS if p != "torchserve"])
+    parser.add_argument("--models", nargs="+", default=["resnet50", "minilm", "resnet50_jpeg"],
+                        help="of the torchserve part")
     parser.add_argument("--rounds", type=int, default=5)
     parser.add_argument("--seconds", type=int, default=60, help="of the overload")
     parser.add_argument("--cycles", type=int, default=1000)

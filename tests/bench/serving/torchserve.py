@@ -1,7 +1,9 @@
-"""TorchServe 0.12 beside Millrace: the same tensors from 32 clients, closed loop,
-one client program for both (asyncio, requests made beforehand)."""
+"""TorchServe 0.12 beside Millrace: the same tensors, and JPEG pictures, from 32
+clients, closed loop, one client program for both (asyncio, requests made
+beforehand)."""
 import asyncio
 import importlib.util
+import io
 import json
 import os
 import pathlib
@@ -18,11 +20,38 @@ import servers
 
 HERE = pathlib.Path(__file__).resolve().parent
 LENGTHS = (16, 128)  # of token ids, uniform
+# ResNet-50 behind JPEG pictures of so many pixels, read as TorchServe's
+# image_classifier reads them.
+PICTURES = "resnet50_jpeg"
+SIZES = ((500, 375), (640, 480), (1024, 768), (1600, 1200))
+TASK = """
+task: classify
+task_options:
+  resize: 256
+  center_crop: 224
+  mean: [0.485, 0.456, 0.406]
+  std: [0.229, 0.224, 0.225]
+max_batch_size: 8
+"""
+
+
+def picture(width, height):
+    """A smooth scene with some noise, about as dense as a photo."""
+    from PIL import Image
+    rng = np.random.default_rng(width)
+    coarse = rng.integers(0, 256, (height // 32, width // 32, 3), np.uint8)
+    pixels = np.asarray(Image.fromarray(coarse).resize((width, height), Image.BICUBIC), np.int16)
+    pixels = pixels + rng.integers(-12, 13, pixels.shape, np.int16)
+    out = io.BytesIO()
+    Image.fromarray(pixels.clip(0, 255).astype(np.uint8)).save(out, "JPEG", quality=85)
+    return out.getvalue()
 
 
 def bodies(name, count=64):
-    """Tensors of `count` requests."""
+    """Tensors of `count` requests, or bytes of pictures."""
     rng = np.random.default_rng(1)
+    if name == PICTURES:
+        return [np.frombuffer(picture(*size), np.uint8) for size in SIZES]
     if name == "resnet50":
         return [rng.standard_normal((1, 3, 224, 224), np.float32) for _ in range(4)]
     return [rng.integers(1000, 30000, (1, int(n)), np.int64)
@@ -59,13 +88,18 @@ def torchserve_requests(port, name):
 
 
 def predictions_requests(port, name):
-    """To our own /predictions: the one image as raw bytes, two tensors as JSON."""
+    """To our own /predictions: one image as raw bytes, two tensors as JSON."""
     if name == "resnet50":
         return torchserve_requests(port, name)
     return [http_request(port, f"/predictions/{name}", {"Content-Type": "application/json"},
                          json.dumps({"input_ids": ids.tolist(),
                                      "attention_mask": np.ones_like(ids).tolist()}).encode())
             for ids in bodies(name)]
+
+
+def picture_requests(port, name):
+    return [http_request(port, f"/v1/tasks/{name}", {"Content-Type": "image/jpeg"}, t.tobytes())
+            for t in bodies(name)]
 
 
 async def client(port, requests, began, end, latencies, errors, seed):
@@ -104,14 +138,15 @@ def archive(name, store):
     zoo = importlib.util.module_from_spec(spec)
     sys.modules["zoo"] = zoo
     spec.loader.exec_module(zoo)
-    model = zoo.MODELS[name]
+    model = zoo.MODELS[name.removesuffix("_jpeg")]
+    handler = "image_classifier" if name == PICTURES else HERE / "torchserve_handler.py"
     with torch.no_grad():
         traced = torch.jit.trace(model.build(), tuple(model.inputs(2).values()), strict=False,
                                  check_trace=False)
         torch.jit.freeze(traced.eval()).save(store / f"{name}.pt")
     subprocess.run([sys.executable, "-m", "model_archiver.model_packaging", "--model-name", name,
                     "--version", "1.0", "--serialized-file", store / f"{name}.pt", "--handler",
-                    HERE / "torchserve_handler.py", "--export-path", store, "--force"], check=True)
+                    handler, "--export-path", store, "--force"], check=True)
 
 
 def quantized(name):
@@ -182,10 +217,19 @@ def profile(name, file):
             "--models", f"{name}={file}"]
 
 
-def bench(line, head, rounds, clients=32, seconds=8):
+def repository(name):
+    """A model repository with the ONNX file behind a task."""
+    root = pathlib.Path(tempfile.mkdtemp(prefix="millrace-pictures-"))
+    (root / name / "1").mkdir(parents=True)
+    (root / name / "1/model.onnx").symlink_to(servers.GRAPHS / "resnet50.onnx")
+    (root / name / "config.yaml").write_text(TASK)
+    return root
+
+
+def bench(line, head, rounds, names, clients=32, seconds=8):
     store = pathlib.Path(tempfile.mkdtemp(prefix="millrace-torchserve-"))
     head("32 clients", "server", "requests/s", "p50 ms", "p99 ms", "errors", "ours / this")
-    for name in ("resnet50", "minilm"):
+    for name in names:
         archive(name, store)
         found = {}
 
@@ -193,19 +237,23 @@ def bench(line, head, rounds, clients=32, seconds=8):
             figures = asyncio.run(closed_loop(port, requests, clients, seconds, 3))
             found.setdefault(label, []).append(figures)
 
-        files = {"millrace": f"{name}.onnx"}
+        if name == PICTURES:
+            files = {"millrace /v1/tasks": "resnet50.onnx"}
+        else:
+            files = {"millrace": f"{name}.onnx", "millrace /predictions": f"{name}.onnx"}
         if name == "resnet50":
             files["millrace int8"] = quantized(name)
-        files["millrace /predictions"] = f"{name}.onnx"
         for _ in range(rounds):
             for label, file in files.items():
-                if "/predictions" in label:
+                if name == PICTURES:
+                    flags, requests = ["--model-repository", repository(name)], picture_requests
+                elif "/predictions" in label:
                     flags, requests = profile(name, file), predictions_requests
                 else:
                     flags = [f"{name}={servers.GRAPHS / file}"]
                     requests = kserve_requests
                 with servers.millrace(*flags, "--max-queue-size", 100,
-                                      ready="/ping" if "/predictions" in label
+                                      ready="/ping" if "--profile" in flags
                                       else "/v2/health/ready") as ours:
                     measure(label, ours.http, requests(ours.http, name))
             for tuned in (False, True):
