@@ -77,7 +77,7 @@ void Convolve(const ConvCase& c, const DenseTable& t, const Layer& layer,
   constexpr float kNaN = std::numeric_limits<float>::quiet_NaN();
   for (int64_t begin = 0; begin < tiles; begin += step) {
     const int64_t end = std::min(begin + step, tiles);
-    // What nobody wrote spoils what reads it.
+    // A value that is read before it was written makes the result NaN.
     Floats v(kWinogradPlanes * step * ld_v, kNaN);
     Floats m(kWinogradPlanes * step * ld_m, kNaN);
     kernels.input({.x = {c.x.data(), s.height, s.width, s.channels,
