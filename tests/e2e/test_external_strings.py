@@ -4,13 +4,13 @@ import urllib.request
 
 import numpy as np
 import pytest
-import tritonclient.grpc as triton_grpc
 import tritonclient.http as triton_http
 from tritonclient.utils import InferenceServerException
 
 from conftest import start
 from test_external import (ANY, ask, external, in_cpp, put,  # noqa: F401
                            python)
+from triton_clients import strings, triton  # noqa: F401 (a fixture)
 
 WORDS = """
 import millrace_handler, numpy as np
@@ -67,20 +67,6 @@ def server(tmp_path_factory, python):  # noqa: F811
         yield running
 
 
-@pytest.fixture(params=["http", "grpc"])
-def triton(request, server):
-    module = triton_http if request.param == "http" else triton_grpc
-    port = getattr(server, request.param + "_port")
-    return module, module.InferenceServerClient(f"127.0.0.1:{port}")
-
-
-def strings(module, name, values):
-    values = np.array(values, object)
-    given = module.InferInput(name, values.shape, "BYTES")
-    given.set_data_from_numpy(values)
-    return given
-
-
 STRINGS = [
     [[b"ada", "\u00e9t\u00e9".encode()], [b"", b"a\0b"]],
     [[b"x" * 40_000, b"y" * 70_000]] * 3,    # through the shared memory
@@ -89,7 +75,7 @@ STRINGS = [
 
 
 @pytest.mark.parametrize("values", STRINGS, ids=["small", "shared", "large"])
-def test_strings_go_there_and_back(triton, values):
+def test_strings_go_there_and_back(triton, values):  # noqa: F811
     module, client = triton
     values = np.array(values, object)
     given = [strings(module, "x", values)]
@@ -100,7 +86,7 @@ def test_strings_go_there_and_back(triton, values):
         [len(v) for v in row] for row in values]
 
 
-def test_no_strings_and_outputs_that_are_wanted(triton):
+def test_no_strings_and_outputs_that_are_wanted(triton):  # noqa: F811
     module, client = triton
     got = client.infer("words", [strings(module, "x", np.empty((0, 2), object))])
     assert got.as_numpy("upper").shape == (0, 2)
@@ -119,7 +105,7 @@ def test_strings_as_json(server):
         "upper": ["ADA", "\u00c9"], "count": [3, 2]}
 
 
-def test_strings_of_other_models(triton):
+def test_strings_of_other_models(triton):  # noqa: F811
     module, client = triton
     text = np.array([[b"ada", b"x" * 30_000]], object)
     got = client.infer("asks_words", [strings(module, "x", text)])
@@ -146,7 +132,7 @@ ensemble:
         assert got.as_numpy("count").tolist() == [[3, 30_000]]
 
 
-def test_strings_of_a_handler_that_says_nothing_are_parts_of_a_task(triton):
+def test_strings_of_a_handler_that_says_nothing_are_parts_of_a_task(triton):  # noqa: F811
     """Those of TorchServe get them so, one by one."""
     module, client = triton
     y = module.InferInput("y", [1], "FP32")

@@ -7,7 +7,6 @@ import urllib.request
 
 import numpy as np
 import pytest
-import tritonclient.grpc as triton_grpc
 import tritonclient.http as triton_http
 from tritonclient.utils import InferenceServerException
 
@@ -16,6 +15,7 @@ from test_external import external, python  # noqa: F401 (a fixture)
 from test_texts import CLASSIFY, DATA, EMBED, RERANK, SHORT, TASKS, put_onnx
 from test_torchserve import archive, ask, manifest, torchserve
 from texts import cosine, post
+from triton_clients import strings, triton  # noqa: F401 (a fixture)
 
 TEXTS = EMBED["texts"][:SHORT]
 QUERY = RERANK["query"]
@@ -31,20 +31,6 @@ def server(request, tmp_path_factory):
         flags = ["--model-repository", root]
     with start(*flags) as running:
         yield running
-
-
-@pytest.fixture(params=["http", "grpc"])
-def triton(request, server):
-    module = triton_http if request.param == "http" else triton_grpc
-    port = getattr(server, request.param + "_port")
-    return module, module.InferenceServerClient(f"127.0.0.1:{port}")
-
-
-def strings(module, name, values):
-    values = np.array(values, object)
-    given = module.InferInput(name, values.shape, "BYTES")
-    given.set_data_from_numpy(values)
-    return given
 
 
 def raw(server, path, body, kind):
@@ -69,7 +55,7 @@ def classes(server, texts):
         "model": "bert_classify", "input": texts})["data"]]
 
 
-def test_vectors_of_bytes_are_a_tensor(server, triton):
+def test_vectors_of_bytes_are_a_tensor(server, triton):  # noqa: F811
     module, client = triton
     got = client.infer("bert_embed", [strings(module, "input-0", TEXTS)])
     rows = got.as_numpy("output-0")
@@ -91,7 +77,7 @@ def test_kserve_in_json(server):
     assert output["shape"] == [2, size] and len(output["data"]) == 2 * size
 
 
-def test_pairs_of_bytes(server, triton):
+def test_pairs_of_bytes(server, triton):  # noqa: F811
     module, client = triton
     want = np.array(scores(server, QUERY, TEXTS[:3]), np.float32)
     both = [[QUERY, text] for text in TEXTS[:3]]
@@ -105,7 +91,7 @@ def test_pairs_of_bytes(server, triton):
         np.testing.assert_array_equal(got, want)
 
 
-def test_classes_of_bytes(server, triton):
+def test_classes_of_bytes(server, triton):  # noqa: F811
     module, client = triton
     texts = CLASSIFY["texts"][:3]
     got = client.infer("bert_classify", [strings(module, "text", texts)])
@@ -127,7 +113,7 @@ def test_classes_of_bytes(server, triton):
     ("bert_embed", {"a": [b"\xff"]}, [], "UTF-8"),
     ("bert_embed", {"a": []}, [], ""),
 ])
-def test_bytes_that_are_refused(triton, model, inputs, outputs, told):
+def test_bytes_that_are_refused(triton, model, inputs, outputs, told):  # noqa: F811
     module, client = triton
     with pytest.raises(InferenceServerException) as refused:
         client.infer(model, [strings(module, name, values)
