@@ -1,9 +1,12 @@
 """Three replicas behind the HAProxy and nginx configurations of deploy/proxy: a
 rolling restart breaks no stream, a killed replica takes along what it streams and
-nothing else, and a key keeps to one replica."""
+nothing else, a key keeps to one replica, and tokens pass through as they come."""
+import http.client
+import http.server
 import json
 import signal
 import threading
+import time
 
 import pytest
 
@@ -91,3 +94,64 @@ def test_no_replica_is_a_retryable_refusal(fleet):
 def test_metrics_and_management_are_not_for_clients(fleet):
     for path in ("/metrics", "/v2/repository/index"):
         assert fleet.request("GET", path)[0] == 404
+
+
+class Chunks(http.server.BaseHTTPRequestHandler):
+    """Ready, and streams four chunks: each once the client has the one before."""
+
+    protocol_version = "HTTP/1.1"
+    disable_nagle_algorithm = True
+    received = threading.Event()
+    waits = []
+
+    def do_GET(self):
+        self.send_response(200)
+        self.send_header("Content-Length", "0")
+        self.end_headers()
+
+    def do_POST(self):
+        self.rfile.read(int(self.headers["Content-Length"]))
+        self.send_response(200)
+        self.send_header("Content-Type", "text/event-stream")
+        self.send_header("Transfer-Encoding", "chunked")
+        self.end_headers()
+        for _ in range(4):
+            self.received.clear()
+            self.wfile.write(b"6\r\ndata\n\n\r\n")
+            begun = time.monotonic()
+            self.received.wait(10)
+            self.waits.append(time.monotonic() - begun)
+        self.wfile.write(b"0\r\n\r\n")
+
+    def log_message(self, *_):
+        pass
+
+
+@pytest.mark.parametrize("kind", PROXIES)
+def test_a_token_is_passed_on_as_it_comes(kind, tmp_path):
+    """A proxy may keep a chunk for the next one: HAProxy tells the kernel that
+    more follows, which then waits 200 ms."""
+    if not found(kind):
+        pytest.skip(f"{kind} is not installed")
+    upstream = http.server.ThreadingHTTPServer(("127.0.0.1", 0), Chunks)
+    threading.Thread(target=upstream.serve_forever, daemon=True).start()
+    fleet = Fleet(kind, tmp_path)
+    fleet.ports = [upstream.server_port] * 3
+    Chunks.waits.clear()
+    try:
+        fleet.start_proxy()
+        for _ in range(3):
+            link = http.client.HTTPConnection("127.0.0.1", fleet.port,
+                                              timeout=20)
+            link.request("POST", "/v1/completions", "{}")
+            answer = link.getresponse()
+            while answer.read(6):
+                Chunks.received.set()
+            link.close()
+    finally:
+        fleet.__exit__()
+        upstream.shutdown()
+        upstream.server_close()
+    assert len(Chunks.waits) == 12
+    # Held chunks all wait for 200 ms; a busy machine delays some.
+    assert min(Chunks.waits) < 0.1, Chunks.waits
