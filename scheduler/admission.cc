@@ -19,6 +19,9 @@ constexpr int64_t kMaxRetryMs = 60'000;
 // the last.
 constexpr double kOneRound = 0.9;
 constexpr double kLeastEndings = 1;
+// Rates vary: a queue as long as deadlines allow has answers that are late
+// where it becomes a little slower.
+constexpr double kSpread = 1.1;
 // A deadline is refused on evidence only: so many endings, decayed.
 constexpr double kEnoughCompletions = 4;
 
@@ -48,6 +51,7 @@ StatusOr<Reservation> Admission::Reserve(Clock::Time deadline, int32_t places,
                                          const TenantShare& tenant) {
   const Clock::Time now = options_.clock->Now();
   double wait_seconds = 0;
+  double needed_seconds = 0;
   int32_t max_num_seqs = 0;
   int32_t share = 0;  // that the tenant has used up; 0: the queue is full
   {
@@ -67,9 +71,10 @@ StatusOr<Reservation> Admission::Reserve(Clock::Time deadline, int32_t places,
     AdvanceTo(now);
     const int32_t ahead = in_use_ + places - max_num_seqs;
     wait_seconds = ahead > 0 ? SecondsFor(ahead) : 0;
-    const bool hopeless = ahead > 0 && deadline != kNever &&
+    needed_seconds = ahead > 0 ? SecondsNeeded(ahead) : 0;
+    const bool hopeless = deadline != kNever &&
                           completions_ >= kEnoughCompletions &&
-                          wait_seconds > Seconds(deadline - now);
+                          needed_seconds > Seconds(deadline - now);
     const int32_t all = max_num_seqs + options_.max_queue_size;
     const auto held = in_use_of_.find(tenant.id);
     const int32_t own = held == in_use_of_.end() ? 0 : held->second;
@@ -90,8 +95,9 @@ StatusOr<Reservation> Admission::Reserve(Clock::Time deadline, int32_t places,
                  "the deadline is " +
                  std::to_string(std::llround(Seconds(deadline - now) * 1e3)) +
                  " ms away but a request that joins the queue of model '" +
-                 options_.model + "' now waits about " +
-                 std::to_string(std::llround(wait_seconds * 1e3)) +
+                 options_.model + "' now " +
+                 (options_.alike ? "takes" : "waits") + " about " +
+                 std::to_string(std::llround(needed_seconds * 1e3)) +
                  " ms; give it more time or send it later")
           .RetryAfterMs(RetryMs(wait_seconds));
     }
@@ -207,6 +213,16 @@ double Admission::SecondsFor(int32_t ahead) const {
   }
   // Nothing ended yet: at least as long as it has taken so far.
   return busy_seconds_ > 0 ? busy_seconds_ : -1;
+}
+
+// All seats end together, as a batch, and the one under way may just have
+// begun.
+double Admission::SecondsNeeded(int32_t ahead) const {
+  if (!options_.alike) return SecondsFor(ahead);
+  const int32_t rounds = (ahead + max_num_seqs_ - 1) / max_num_seqs_;
+  const double before = SecondsFor(rounds * max_num_seqs_);
+  const double own = computed_ > 0 ? computed_seconds_ / computed_ : 0;
+  return before < 0 ? before : kSpread * (before + own);
 }
 
 }  // namespace millrace::scheduler

@@ -34,6 +34,10 @@ struct AdmissionOptions {
   int32_t max_num_seqs = 0;                        // served at the same time
   const char* max_num_seqs_name = "max_num_seqs";  // the setting, for messages
   int32_t max_queue_size = 0;                      // waiting beyond those
+  // Requests take about the same time each, those of max_num_seqs together: a
+  // deadline has to leave room for computing, too. False where a request says
+  // how long it takes, as one for text does.
+  bool alike = false;
   const Clock* clock = &Clock::Real();
   // Counted by reason; may count nothing.
   Counter queue_full, deadline, draining;
@@ -70,6 +74,9 @@ class Admission : public std::enable_shared_from_this<Admission> {
   void AdvanceTo(Clock::Time now) REQUIRES(mu_);
   // Seconds until `ahead` more requests have ended; negative: not known yet.
   double SecondsFor(int32_t ahead) const REQUIRES(mu_);
+  // Seconds within which a request has begun, or is answered where requests are
+  // alike, with `ahead` to end before; as above.
+  double SecondsNeeded(int32_t ahead) const REQUIRES(mu_);
 
   const AdmissionOptions options_;
 

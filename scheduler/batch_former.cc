@@ -72,6 +72,7 @@ void BatchFormer::Insert(std::unique_ptr<BatchJob> job) {
 
 void BatchFormer::DropUnwanted(Clock::Time now, std::vector<Dropped>& dropped) {
   std::vector<std::unique_ptr<BatchJob>> kept, delayed;
+  bool too_near = false;
   kept.reserve(jobs_.size());
   for (std::unique_ptr<BatchJob>& job : jobs_) {
     const BatchTask& task = job->task;
@@ -84,9 +85,7 @@ void BatchFormer::DropUnwanted(Clock::Time now, std::vector<Dropped>& dropped) {
     } else if (now >= task.deadline) {
       drop(BatchDrop::kDeadlinePassed);
     } else if (now > Before(task.deadline, job->rows * row_time_)) {
-      // Each refusal on this ground lowers the estimate, so that a model that
-      // has become faster is tried again.
-      row_time_ = row_time_ * 9 / 10;
+      too_near = true;
       drop(BatchDrop::kDeadlineTooNear);
     } else if (!job->delayed && now >= job->expires) {
       if (options_.PolicyOf(job->level).timeout_action ==
@@ -102,6 +101,13 @@ void BatchFormer::DropUnwanted(Clock::Time now, std::vector<Dropped>& dropped) {
   }
   jobs_ = std::move(kept);
   for (std::unique_ptr<BatchJob>& job : delayed) Insert(std::move(job));
+  // Where requests are dropped for it again and none was computed meanwhile,
+  // the estimate falls, so that a model that has become faster is tried again.
+  // Under load each batch measures it anew: there it must not fall, or requests
+  // would be taken that come too late.
+  if (!too_near) return;
+  if (!measured_) row_time_ = row_time_ * 9 / 10;
+  measured_ = false;
 }
 
 void BatchFormer::Join(Group& group, size_t index, Clock::Time now) const {

@@ -62,7 +62,10 @@ class BatchFormer {
 
   // What one row has taken lately, 0 while that is not known: the time that
   // deadlines are held against.
-  void SetRowTime(Clock::Duration row_time) { row_time_ = row_time; }
+  void SetRowTime(Clock::Duration row_time) {
+    row_time_ = row_time;
+    measured_ = true;
+  }
   Clock::Duration row_time() const { return row_time_; }
 
   int32_t size() const { return static_cast<int32_t>(jobs_.size()); }
@@ -95,6 +98,7 @@ class BatchFormer {
   std::map<int32_t, int32_t> waiting_by_level_;
   int64_t next_sequence_ = 0;
   Clock::Duration row_time_{0};
+  bool measured_ = false;  // row_time_, since requests were dropped for it
 };
 
 }  // namespace millrace::scheduler

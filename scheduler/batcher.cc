@@ -59,6 +59,7 @@ class BatcherImpl final : public Batcher {
                             static_cast<int32_t>(instances.size()),
             .max_num_seqs_name = "instances x max_batch_size",
             .max_queue_size = options.max_queue_size,
+            .alike = true,
             .clock = options.clock,
             .queue_full = metrics_.refused_queue_full,
             .deadline = metrics_.refused_deadline,

@@ -18,11 +18,13 @@ using std::chrono::seconds;
 
 class AdmissionTest : public testing::Test {
  protected:
-  std::shared_ptr<Admission> Make(int32_t max_num_seqs, int32_t max_queue) {
+  std::shared_ptr<Admission> Make(int32_t max_num_seqs, int32_t max_queue,
+                                  bool alike = false) {
     AdmissionOptions options;
     options.model = "m";
     options.max_num_seqs = max_num_seqs;
     options.max_queue_size = max_queue;
+    options.alike = alike;
     options.clock = &clock_;
     return Admission::Create(options);
   }
@@ -177,6 +179,35 @@ TEST_F(AdmissionTest, RefusesADeadlineThatCannotBeMet) {
   EXPECT_EQ(refused.code(), StatusCode::kDeadlineExceeded);
   EXPECT_NEAR(refused.retry_after_ms(), 5'000, 100);
   EXPECT_TRUE(admission->Reserve(kNever).ok());
+}
+
+TEST_F(AdmissionTest, DeadlinesOfRequestsThatAreAlikeCoverTheirComputing) {
+  for (const bool alike : {false, true}) {
+    auto admission = Make(2, 10, alike);
+    auto places = Fill(*admission, 2);
+    // Batches of two take two seconds.
+    for (int i = 0; i < 10; ++i) {
+      clock_.Advance(seconds(2));
+      admission->CountCompletion(seconds(2));
+      admission->CountCompletion(seconds(2));
+    }
+    const auto takes = [&](int ms) {
+      return admission->Reserve(clock_.Now() + milliseconds(ms)).ok();
+    };
+    // The batch under way, its own, and a tenth.
+    EXPECT_EQ(takes(4'200), !alike);
+    EXPECT_TRUE(takes(4'600));
+    EXPECT_NE(admission->Reserve(clock_.Now() + milliseconds(100))
+                  .status()
+                  .message()
+                  .find(alike ? "takes about 4" : "waits about 1"),
+              std::string_view::npos);
+    // One more batch stands before it.
+    places.push_back(*admission->Reserve(kNever));
+    places.push_back(*admission->Reserve(kNever));
+    EXPECT_EQ(takes(6'400), !alike);
+    EXPECT_TRUE(takes(6'800));
+  }
 }
 
 TEST_F(AdmissionTest, DeadlineIsNotDoubtedWhileThereIsAFreeSeat) {

@@ -219,6 +219,18 @@ TEST_F(BatchFormerTest, TooHighAnEstimateCorrectsItself) {
   EXPECT_GT(refused, 1);
 }
 
+TEST_F(BatchFormerTest, AnEstimateThatBatchesMeasureStands) {
+  Start({});
+  for (int batch = 0; batch < 3; ++batch) {
+    former_->SetRowTime(milliseconds(10));
+    ASSERT_TRUE(Add(0, {.deadline = At(5)}).ok());
+    ASSERT_TRUE(Add(0, {.deadline = At(6)}).ok());
+    EXPECT_THAT(Form(0), IsEmpty());
+    EXPECT_EQ(dropped_.size(), 2u);
+    EXPECT_EQ(former_->row_time(), milliseconds(10));
+  }
+}
+
 TEST_F(BatchFormerTest, LowerLevelsAreFirstAndUnknownOnesAreTheDefault) {
   Start({.priority_levels = 3, .default_priority_level = 2});
   for (const int priority : {3, 0, 1, 9}) {
