@@ -147,6 +147,23 @@ def test_scaling_and_lost_replicas(tmp_path, model):
     assert "started again" in done.stdout
 
 
+def test_ten_thousand_replicas_serve_what_one_serves(tmp_path, model):
+    out = tmp_path / "plan.json"
+
+    def plan(replicas, rate, count):
+        run("plan", "--server-model", model, "--request-rate", rate,
+            "--arrival", "constant", "-n", count, "--replicas", replicas,
+            "--input-tokens", 100, "--output-tokens", 20, "--json", out)
+        return json.loads(out.read_text())["steps"][0]
+
+    one, many = plan(1, 2, 20), plan(10_000, 20_000, 100_000)
+    for key in ("time_to_first_token_ms", "request_latency_ms"):
+        assert many[key]["p50"] == pytest.approx(one[key]["p50"], rel=0.01)
+    done = run("plan", "--server-model", model, "--request-rate", 1,
+               "--replicas", 10_001, expect=2)
+    assert "10000" in done.stderr
+
+
 def test_wrong_flags_name_the_remedy(tmp_path, model):
     for flags, says in (((), "plan fit --url"),
                         (("--server-model", model), "--request-rate"),

@@ -262,6 +262,32 @@ def test_the_log_is_changed_while_it_runs(wire, server):
         client.update_log_settings({"log_info": True})
 
 
+def test_log_settings_that_are_unknown_or_null_are_left_alone(server, wire):
+    kind, client = wire
+    before = client.get_log_settings()
+    assert client.update_log_settings({"log_nothing": True}) == before
+    assert client.update_log_settings({}) == before
+    if kind is not triton_http:
+        return
+    # As tritonclient never sends them: null is as if it were left out.
+    body = {"log_file": None, "log_info": None, "log_verbose_level": None,
+            "log_format": None, "log_nothing": {"deep": [1]}}
+    request = urllib.request.Request(server.url + "/v2/logging",
+                                     json.dumps(body).encode())
+    with urllib.request.urlopen(request) as reply:
+        assert json.load(reply) == before
+
+
+def test_a_wrong_log_setting_changes_none(wire):
+    kind, client = wire
+    before = client.get_log_settings()
+    for wrong in ({"log_format": "x"}, {"log_file": "/tmp/x"}):
+        with pytest.raises(InferenceServerException, match=next(iter(wrong))):
+            client.update_log_settings(
+                {"log_info": False, "log_verbose_level": 1, **wrong})
+        assert client.get_log_settings() == before
+
+
 def test_trace_settings_say_that_there_are_none(wire):
     client = wire[1]
     client.get_trace_settings()
