@@ -1,19 +1,21 @@
 #!/usr/bin/env python3
 """millrace-loadtest plan beside what it predicts: one server of the default model
-at three loads, or three replicas behind HAProxy. `plan fit` measures one server;
-then traces (Poisson arrivals, lengths around a mean) are sent to the servers and
-simulated, and both are printed side by side.
+at three loads, or three replicas behind HAProxy. `plan fit` measures one server,
+traces (Poisson arrivals, lengths around a mean) are sent to the servers, and the
+server is fitted again. The traces are simulated with the mean of both fits, and
+both are printed side by side: two fits that differ tell how far the machine has
+drifted meanwhile.
 
     predict.py one [--rounds 3] [--loads 0.4,0.7,0.9]
     predict.py three [--cpu 0.3]     three replicas of one thread share the first
                                      core, each may use so much of it (cgroup v1
-                                     or v2, as root)
+                                     or v2, as root); one is fitted while the
+                                     others have work, as in the measurement
     predict.py size                  10,000 replicas, a million requests
 
-Loads are shares of the most that one server (or three) did in the fit; with
---server-model FILE the fit is kept, and taken from there if it is, so that loads
-may be measured one by one (--loads '' makes the fit alone). "three" needs haproxy
-and the packages of tests/requirements.txt.
+Loads are shares of the most that one server (or three) did in the first fit;
+--json FILE keeps both fits and the figures. "three" needs haproxy and the packages
+of tests/requirements.txt. MILLRACE_BIN is the folder of the binaries.
 """
 import argparse
 import json
@@ -28,7 +30,9 @@ import time
 import urllib.request
 
 REPO = pathlib.Path(__file__).resolve().parents[3]
-LOADTEST = REPO / "build/release/bin/millrace-loadtest"
+BIN = pathlib.Path(os.environ.get("MILLRACE_BIN", REPO / "build/release/bin"))
+LOADTEST = BIN / "millrace-loadtest"
+os.environ.setdefault("MILLRACE_BINARY", str(BIN / "millrace"))
 sys.path.insert(0, str(REPO / "tests/e2e"))
 INPUT, OUTPUT = (128, 32), (48, 12)
 USERS = (1, 2, 4, 8, 16)
@@ -85,18 +89,38 @@ def trace(path, rate, count, seed):
     path.write_text("\n".join(lines) + "\n")
 
 
-def fit(url, model, work, options, cpus):
-    if options.server_model and options.server_model.exists():
-        return options.server_model
-    out = options.server_model or work / "server.json"
-    print(run(LOADTEST, "plan", "fit", "--url", url, "-m", model,
-              "--endpoint-type", "completions", "--loads",
-              ",".join(map(str, USERS)), "--duration",
-              f"{options.fit_seconds}s", "--warmup", "2s",
-              "--input-tokens", f"{INPUT[0]}:{INPUT[1]}", "--output-tokens",
-              f"{OUTPUT[0]}:{OUTPUT[1]}", "--no-progress", "--output", out,
-              cpus=cpus))
-    return out
+def fit(url, model, out, options, cpus):
+    """Measures the server; its prices."""
+    run(LOADTEST, "plan", "fit", "--url", url, "-m", model, "--endpoint-type",
+        "completions", "--loads", ",".join(map(str, USERS)), "--duration",
+        f"{options.fit_seconds}s", "--warmup", "1s", "--input-tokens",
+        f"{INPUT[0]}:{INPUT[1]}", "--output-tokens",
+        f"{OUTPUT[0]}:{OUTPUT[1]}", "--no-progress", "--output", out,
+        cpus=cpus)
+    return json.loads(out.read_text())
+
+
+def mean(first, second):
+    """Of two fits: each number is the mean of both."""
+    if isinstance(first, dict):
+        return {key: mean(value, second[key]) if key in second else value
+                for key, value in first.items()}
+    if isinstance(first, list):
+        return [mean(*pair) for pair in zip(first, second)]
+    if isinstance(first, float) or isinstance(second, float):
+        return (first + second) / 2
+    return first
+
+
+def show_fits(fits, most):
+    print(f"{'':>22}{'before':>12}{'after':>12}{'off':>8}")
+    for key in fits[0]:
+        pair = [each.get(key) for each in fits]
+        if all(isinstance(value, (int, float)) for value in pair) and pair[0]:
+            print(f"{key:>22}{pair[0]:12.4g}{pair[1]:12.4g}"
+                  f"{100 * (pair[1] / pair[0] - 1):+7.1f}%")
+    print(f"{'the most, requests/s':>22}{most[0]:12.2f}{most[1]:12.2f}"
+          f"{100 * (most[1] / most[0] - 1):+7.1f}%")
 
 
 def most_per_second(model_file, work):
@@ -110,42 +134,105 @@ def most_per_second(model_file, work):
     return json.loads(out.read_text())["steps"][0]["request_throughput"]
 
 
-def compare(url, model, model_file, work, rate, replicas, options, cpus):
-    rows = []
-    for number in range(options.rounds):
-        file = work / "trace.jsonl"
-        count = max(100, round(rate * options.seconds))
-        trace(file, rate, count, number)
-        measured, planned = work / "measured.json", work / "planned.json"
-        run(LOADTEST, "--url", url, "-m", model, "--endpoint-type",
-            "completions", "--streaming", "--arrival", "trace", "--dataset",
-            file, "--no-progress", "--json", measured, cpus=cpus)
-        run(LOADTEST, "plan", "--server-model", model_file, "--arrival",
-            "trace", "--dataset", file, "--replicas", replicas, "--json",
-            planned)
-        real = json.loads(measured.read_text())
-        plan = json.loads(planned.read_text())["steps"][0]
-        assert real["errors"]["total"] == 0, real["errors"]
-        rows.append([(plan[key], real[key]) if part is None else
-                     (plan[key][part], real[key][part]) for key, part in
-                     (("request_throughput", None),
-                      ("time_to_first_token_ms", "p50"),
-                      ("time_to_first_token_ms", "p99"),
-                      ("request_latency_ms", "p50"))])
+FIGURES = (("requests/s", "request_throughput", None),
+           ("TTFT p50", "time_to_first_token_ms", "p50"),
+           ("TTFT p99", "time_to_first_token_ms", "p99"),
+           ("latency p50", "request_latency_ms", "p50"))
+
+
+def figures(report):
+    return [report[key] if part is None else report[key][part]
+            for _, key, part in FIGURES]
+
+
+def measure(url, model, file, work, cpus):
+    out = work / "measured.json"
+    run(LOADTEST, "--url", url, "-m", model, "--endpoint-type", "completions",
+        "--streaming", "--arrival", "trace", "--dataset", file,
+        "--no-progress", "--json", out, cpus=cpus)
+    report = json.loads(out.read_text())
+    assert report["errors"]["total"] == 0, report["errors"]
+    return figures(report)
+
+
+def plan(model_file, file, replicas, work):
+    out = work / "planned.json"
+    run(LOADTEST, "plan", "--server-model", model_file, "--arrival", "trace",
+        "--dataset", file, "--replicas", replicas, "--json", out)
+    return figures(json.loads(out.read_text())["steps"][0])
+
+
+def show(rate, planned, measured):
     line = f"{rate:10.2f}"
-    for pairs in zip(*rows):
-        plan = statistics.median(pair[0] for pair in pairs)
-        real = statistics.median(pair[1] for pair in pairs)
-        offs = [100 * (pair[0] / pair[1] - 1) for pair in pairs]
-        line += (f"  {plan:9.2f} {real:9.2f} {100 * (plan / real - 1):+6.1f}%"
-                 f" ({min(offs):+.0f}..{max(offs):+.0f})")
+    for plans, reals in zip(zip(*planned), zip(*measured)):
+        of, real = statistics.median(plans), statistics.median(reals)
+        line += f"  {of:9.2f} {real:9.2f} {of / real:6.3f}"
+        offs = [a / b for a, b in zip(plans, reals)]
+        line += (f" ({min(offs):.2f}..{max(offs):.2f})"
+                 if len(offs) > 1 else " " * 13)
     print(line, flush=True)
 
 
-def header():
-    print(f"{'due/s':>10}" + "".join(
-        f"  {name + ': plan':>14}{'real':>5}{'off':>8}{'(rounds)':>10}"
-        for name in ("requests/s", "TTFT p50", "TTFT p99", "latency p50")))
+class Busy:
+    """Gives servers work that nobody looks at."""
+
+    def __init__(self, urls, model, cpus):
+        self.commands = [
+            ["taskset", "-c", str(cpus), str(LOADTEST), "--url", url, "-m",
+             model, "--endpoint-type", "completions", "--streaming",
+             "--concurrency", "4", "--duration", "1h", "--input-tokens",
+             f"{INPUT[0]}:{INPUT[1]}", "--output-tokens",
+             f"{OUTPUT[0]}:{OUTPUT[1]}", "--no-progress"] for url in urls]
+
+    def __enter__(self):
+        self.clients = [subprocess.Popen(each, stdout=subprocess.DEVNULL)
+                        for each in self.commands]
+
+    def __exit__(self, *_):
+        for client in self.clients:
+            client.kill()
+            client.wait()
+
+
+def predict(url, fit_url, model, replicas, work, options, cpus, others=()):
+    """Fits, measures the loads, fits again; prints plan beside measurement."""
+    names = [work / f"server{i}.json" for i in range(3)]
+    began = time.monotonic()
+    busy = Busy(others, model, cpus)
+    with busy:
+        fits = [fit(fit_url, model, names[0], options, cpus)]
+    most = [most_per_second(names[0], work)]
+    rounds = []  # (rate, trace, what the servers did)
+    for number in range(options.rounds):
+        for load in options.loads:
+            rate = replicas * load * most[0]
+            file = work / f"trace{len(rounds)}.jsonl"
+            trace(file, rate, max(100, round(rate * options.seconds)),
+                  number)
+            rounds.append((rate, file,
+                           measure(url, model, file, work, cpus)))
+    with busy:
+        fits.append(fit(fit_url, model, names[1], options, cpus))
+    most.append(most_per_second(names[1], work))
+    names[2].write_text(json.dumps(mean(*fits)))
+    print(f"measured in {time.monotonic() - began:.0f} s")
+    show_fits(fits, most)
+    kept = {"fits": fits, "loads": []}
+    for what, file in zip(("first fit", "second fit", "mean of both fits"),
+                          names):
+        print(f"\nplan, measured and plan / measured, {what}\n{'due/s':>10}" +
+              "".join(f"  {name:>9} {'':>9} {'':>6}{'':>13}"
+                      for name, _, _ in FIGURES))
+        for load in options.loads:
+            rate = replicas * load * most[0]
+            own = [each for each in rounds if each[0] == rate]
+            planned = [plan(file, each[1], replicas, work) for each in own]
+            show(rate, planned, [each[2] for each in own])
+            kept["loads"].append({
+                "fit": what, "due": rate, "plan": planned,
+                "measured": [each[2] for each in own]})
+    if options.json:
+        options.json.write_text(json.dumps(kept, indent=1))
 
 
 def one(options):
@@ -160,13 +247,8 @@ def one(options):
         try:
             model = json.load(urllib.request.urlopen(
                 server.url + "/v1/models"))["data"][0]["id"]
-            file = fit(server.url, model, work, options, cores[-1])
-            most = most_per_second(file, work)
-            print(f"the most of one server: {most:.2f} requests/s")
-            header()
-            for load in options.loads:
-                compare(server.url, model, file, work, load * most, 1, options,
-                        cores[-1])
+            predict(server.url, server.url, model, 1, work, options,
+                    cores[-1])
         finally:
             server.process.terminate()
             server.process.wait()
@@ -187,14 +269,9 @@ def three(options):
                     limit.take(server.process.pid)
                 model = json.load(urllib.request.urlopen(
                     fleet.url + "/v1/models"))["data"][0]["id"]
-                file = fit(f"http://127.0.0.1:{fleet.ports[1]}", model, work,
-                           options, cores[-1])
-                most = most_per_second(file, work)
-                print(f"the most of one server: {most:.2f} requests/s")
-                header()
-                for load in options.loads:
-                    compare(fleet.url, model, file, work, 3 * load * most, 3,
-                            options, cores[-1])
+                urls = [f"http://127.0.0.1:{port}" for port in fleet.ports]
+                predict(fleet.url, urls[1], model, 3, work, options,
+                        cores[-1], (urls[0], urls[2]))
         finally:
             for limit in limits:
                 limit.remove()
@@ -226,7 +303,7 @@ def main():
     parser.add_argument("--loads", default="0.4,0.7,0.9",
                         type=lambda text: list(map(float, text.split(","))
                                                ) if text else [])
-    parser.add_argument("--server-model", type=pathlib.Path)
+    parser.add_argument("--json", type=pathlib.Path)
     parser.add_argument("--cpu", type=float)
     options = parser.parse_args()
     print(subprocess.run(["lscpu"], capture_output=True, text=True).stdout

@@ -2,8 +2,10 @@
 TorchServe, under overload, and while models come and go. See serving.sh."""
 import argparse
 import json
+import os
 import pathlib
 import random
+import resource
 import shutil
 import subprocess
 import sys
@@ -183,12 +185,60 @@ def bench_models(args):
                 spread(tails["millrace"]), spread(tails["Triton"])] if peer else ["–"] * 4))
 
 
+# A process that takes so much CPU time as a client of so many requests/s does,
+# in as many pieces, and asks nobody.
+BURN = """
+import sys, time
+rate, seconds = float(sys.argv[1]), float(sys.argv[2])
+began = due = time.perf_counter()
+spent = lambda: time.process_time() - start
+start = time.process_time()
+while True:
+    due += 1 / rate
+    time.sleep(max(due - time.perf_counter(), 0))
+    allowed = (due - began) * seconds
+    while spent() < allowed:
+        pass
+"""
+
+
+class CpuTimes:
+    """Seconds of CPU time of a server's threads, by name, and of the client, from
+    here to `shares`, as parts of all cores' time."""
+
+    def __init__(self, server):
+        self.server, self.began = server, time.perf_counter()
+        self.threads, self.client = server.thread_seconds(), self.of_children()
+
+    @staticmethod
+    def of_children():
+        used = resource.getrusage(resource.RUSAGE_CHILDREN)
+        return used.ru_utime + used.ru_stime
+
+    def shares(self):
+        cores = (time.perf_counter() - self.began) * os.cpu_count()
+        found = {"client": (self.of_children() - self.client) / cores}
+        for name, seconds in self.server.thread_seconds().items():
+            found[name] = (seconds - self.threads.get(name, 0)) / cores
+        return found
+
+
+def told(shares):
+    return ", ".join(f"{name} {share:.1%}" for name, share in
+                     sorted(shares.items(), key=lambda each: -each[1]) if share >= 0.0005)
+
+
 def bench_overload(args):
     """Ten times what the server can do, for a minute."""
     name, shape = "minilm", MODELS["minilm"][1]
     deadline_ms = 1000
     with millrace("--model-repository", model_repository("onnx", name)) as server:
-        peak = rps(load(server, "-m", name, *shape, "--concurrency", 16, seconds=8, warmup=3))
+        def measure_peak():
+            return rps(load(server, "-m", name, *shape, "--concurrency", 16, seconds=8, warmup=2))
+
+        times = CpuTimes(server)
+        peak = measure_peak()
+        peak_shares = times.shares()
         slow, health, refusals = [], [], []
         over = threading.Event()
         row = json.dumps({"inputs": [
@@ -203,27 +253,47 @@ def bench_overload(args):
                     kept.append((time.perf_counter() - began) * 1e3)
                 began = time.perf_counter()
                 try:
-                    post(f"{server.url}/v2/models/{name}/infer", row)
+                    post(f"{server.url}/v2/models/{name}/infer", row,
+                         {"X-Request-Timeout-Ms": str(deadline_ms)})
                 except urllib.error.HTTPError as error:
-                    if error.code == 429:
+                    # What waited and was dropped then has no Retry-After.
+                    if error.headers["Retry-After"]:
                         refusals.append((time.perf_counter() - began) * 1e3)
                 time.sleep(0.1)
 
         before = server.rss_mib()
         watcher = threading.Thread(target=watch)
         watcher.start()
+        times = CpuTimes(server)
         report = load(server, "-m", name, *shape, "--request-rate", round(10 * peak), "--arrival",
                       "poisson", "--slo", f"latency:p99:{deadline_ms}ms", "--max-error-rate", "1",
-                      "--max-connections", "256", "--request-timeout", "10s",
+                      "--max-connections", "256", "--request-timeout", "10s", "--header",
+                      f"X-Request-Timeout-Ms: {deadline_ms}",
                       seconds=args.seconds, warmup=2)
+        shares = times.shares()
         over.set()
         watcher.join()
         after = server.rss_mib()
+        burner = subprocess.Popen([sys.executable, "-c", BURN, str(10 * peak),
+                                   str(shares["client"] * os.cpu_count())])
+        try:
+            burdened = measure_peak()
+        finally:
+            burner.kill()
+            burner.wait()
+        again = measure_peak()
     head("overload", "value", "wanted")
-    line("peak, requests/s", f"{peak:.1f}", "")
+    line("peak, requests/s, before and after", f"{peak:.1f}, {again:.1f}", "")
+    line("peak beside a process that takes as much of the cores as the client",
+         f"{burdened:.1f}", "")
     line(f"offered for {args.seconds} s", f"{10 * peak:.0f}", "10 × peak")
-    line(f"answered within {deadline_ms} ms, of peak", f"{report['goodput'] / peak:.2f}", "≥ 0.95")
-    line("errors", json.dumps(report["errors"])[:300], "http_429")
+    line(f"answered within {deadline_ms} ms, of the mean peak",
+         f"{report['goodput'] / ((peak + again) / 2):.2f}", "≥ 0.95")
+    line(f"answered within {deadline_ms} ms, of the peak beside that process",
+         f"{report['goodput'] / burdened:.2f}", "")
+    line("CPU time of all cores at the peak", told(peak_shares), "")
+    line("CPU time of all cores in overload", told(shares), "")
+    line("errors", json.dumps(report["errors"]["by_kind"]), "http_429, http_504")
     for what, values, wanted in (("a refusal", refusals, "< 5"), ("health", health, ""),
                                  ("/metrics", slow, "")):
         values.sort()
@@ -233,8 +303,9 @@ def bench_overload(args):
     line("RSS before and after, MiB", f"{before:.0f}, {after:.0f}", "flat")
 
 
-def post(url, body=b"{}"):
-    request = urllib.request.Request(url, body, {"Content-Type": "application/json"})
+def post(url, body=b"{}", headers=None):
+    request = urllib.request.Request(
+        url, body, {"Content-Type": "application/json", **(headers or {})})
     with urllib.request.urlopen(request, timeout=60) as answer:
         return answer.read()
 
