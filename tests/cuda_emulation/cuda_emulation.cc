@@ -1,5 +1,6 @@
 // Fibers by ucontext, switched by _setjmp and _longjmp, which make no system
-// call. A block's fibers run in turns, each until it waits or ends.
+// call. Each runs until it waits or ends and goes on to the next one itself. A
+// fiber is started once: it runs thread i of all blocks of all grids.
 #include "tests/cuda_emulation/cuda_emulation.h"
 
 #include <setjmp.h>
@@ -35,12 +36,10 @@ struct Copy {
   bool there;
 };
 
-enum class State { kReady, kAtBarrier, kInWarp, kDone };
-
 struct Fiber {
-  State state = State::kReady;
   Place place;
   bool started = false;
+  bool done = false;  // in this block
   jmp_buf at;
   ucontext_t begin;
   const char* what = nullptr;  // of the exchange it waits in
@@ -53,15 +52,22 @@ struct Fiber {
 struct Warp {
   alignas(16) std::byte given[2][32 * kMostExchanged];
   int turn = 0;
+  size_t lanes = 0, waiting = 0, done = 0;
 };
 
 struct Block {
-  std::vector<Fiber> fibers;
+  size_t threads = 0;
+  std::vector<Fiber> fibers;  // at least as many
   std::vector<Warp> warps;
   std::vector<std::byte> shared;
   const std::function<void()>* body = nullptr;
   Fiber* running = nullptr;
-  jmp_buf scheduler;
+  jmp_buf finished;
+  // Threads that can go on, in the order in which they will, from `next`.
+  std::vector<size_t> ready;
+  size_t next = 0;
+  std::vector<size_t> complete;  // warps whose lanes all wait or have ended
+  size_t at_barrier = 0;
 };
 
 // One grid at a time, whichever thread launches it: the device has one stream,
@@ -88,105 +94,113 @@ std::map<int, int64_t> allocated_bytes;  // by device
   std::abort();
 }
 
+[[noreturn]] void RunNext();
+
 void Enter() {
-  (*block.body)();
-  block.running->state = State::kDone;
-  _longjmp(block.scheduler, 1);
-}
-
-void Resume(Fiber& fiber, size_t index) {
-  block.running = &fiber;
-  if (_setjmp(block.scheduler) == 0) {
-    if (fiber.started) _longjmp(fiber.at, 1);
-    fiber.started = true;
-    getcontext(&fiber.begin);
-    fiber.begin.uc_stack.ss_sp = stacks[index].get();
-    fiber.begin.uc_stack.ss_size = kStackBytes;
-    fiber.begin.uc_link = nullptr;
-    makecontext(&fiber.begin, Enter, 0);
-    setcontext(&fiber.begin);
+  // Block after block: RunBlock has reset what belongs to one.
+  for (;;) {
+    (*block.body)();
+    Fiber& fiber = *block.running;
+    const size_t w = fiber.place.thread.x / 32;
+    Warp& warp = block.warps[w];
+    fiber.done = true;
+    ++warp.done;
+    if (warp.waiting > 0 && warp.waiting + warp.done == warp.lanes)
+      block.complete.push_back(w);
+    if (_setjmp(fiber.at) == 0) RunNext();
   }
-  block.running = nullptr;
 }
 
-void Suspend(State state) {
-  Fiber& fiber = *block.running;
-  fiber.state = state;
-  if (_setjmp(fiber.at) == 0) _longjmp(block.scheduler, 1);
+void MakeReady(size_t begin, size_t end) {
+  block.ready.resize(end - begin);
+  std::iota(block.ready.begin(), block.ready.end(), begin);
+  std::shuffle(block.ready.begin(), block.ready.end(), random_order);
+  block.next = 0;
 }
 
-// Lets go on whoever waited for what has come true.
+// Lets go on whoever waited for what has come true; false where all have ended.
 bool Release() {
-  auto& fibers = block.fibers;
-  std::vector<size_t> complete;  // warps whose lanes all wait
-  for (size_t w = 0; w < block.warps.size(); ++w) {
-    const size_t begin = w * 32, end = std::min(begin + 32, fibers.size());
-    size_t waiting = 0, done = 0;
-    for (size_t i = begin; i < end; ++i) {
-      waiting += fibers[i].state == State::kInWarp ? 1 : 0;
-      done += fibers[i].state == State::kDone ? 1 : 0;
-    }
-    if (waiting == 0 || waiting + done < end - begin) continue;
-    complete.push_back(w);
-  }
+  const auto& fibers = block.fibers;
   // One warp only, so that it may run far ahead of the others.
-  if (!complete.empty()) {
-    const size_t w = complete[random_order() % complete.size()];
-    const size_t begin = w * 32, end = std::min(begin + 32, fibers.size());
+  if (!block.complete.empty()) {
+    std::swap(block.complete[random_order() % block.complete.size()],
+              block.complete.back());
+    const size_t w = block.complete.back();
+    block.complete.pop_back();
+    Warp& warp = block.warps[w];
+    const size_t begin = w * 32, end = begin + warp.lanes;
     for (size_t i = begin; i < end; ++i) {
-      if (fibers[i].state == State::kDone) {
+      if (fibers[i].done) {
         Die("a lane has left before",
             fibers[i == begin ? end - 1 : begin].what);
       }
-      if (std::strcmp(fibers[i].what, fibers[begin].what) != 0) {
+      if (fibers[i].what != fibers[begin].what &&
+          std::strcmp(fibers[i].what, fibers[begin].what) != 0) {
         Die("lanes of a warp are in different operations:", fibers[i].what);
       }
-      fibers[i].state = State::kReady;
     }
-    block.warps[w].turn ^= 1;
+    warp.waiting = 0;
+    warp.turn ^= 1;
+    MakeReady(begin, end);
     return true;
   }
-  size_t waiting = 0;
-  for (const Fiber& fiber : fibers) {
-    if (fiber.state == State::kInWarp)
-      Die("a warp waits for ever in", fiber.what);
-    waiting += fiber.state == State::kAtBarrier ? 1 : 0;
+  for (size_t w = 0; w < block.warps.size(); ++w) {
+    if (block.warps[w].waiting == 0) continue;
+    size_t i = w * 32;
+    while (fibers[i].what == nullptr) ++i;
+    Die("a warp waits for ever in", fibers[i].what);
   }
+  if (block.at_barrier == 0) return false;
   // On a GPU threads that have left count as arrived; our kernels do not use
   // that, and forgotten barriers look the same.
-  if (waiting != 0 && waiting != fibers.size()) {
-    Die("not all threads reach a barrier");
+  if (block.at_barrier != block.threads) Die("not all threads reach a barrier");
+  block.at_barrier = 0;
+  MakeReady(0, block.threads);
+  return true;
+}
+
+void RunNext() {
+  if (block.next == block.ready.size() && !Release()) {
+    block.running = nullptr;
+    _longjmp(block.finished, 1);
   }
-  for (Fiber& fiber : fibers) {
-    if (fiber.state == State::kAtBarrier) fiber.state = State::kReady;
-  }
-  return waiting != 0;
+  const size_t index = block.ready[block.next++];
+  Fiber& fiber = block.fibers[index];
+  block.running = &fiber;
+  here = &fiber.place;
+  if (fiber.started) _longjmp(fiber.at, 1);
+  fiber.started = true;
+  getcontext(&fiber.begin);
+  fiber.begin.uc_stack.ss_sp = stacks[index].get();
+  fiber.begin.uc_stack.ss_size = kStackBytes;
+  fiber.begin.uc_link = nullptr;
+  makecontext(&fiber.begin, Enter, 0);
+  setcontext(&fiber.begin);
+  Die("a fiber could not be started");
 }
 
 void RunBlock(dim3 at, dim3 grid, dim3 size) {
-  const size_t threads = size.x;
-  for (size_t i = 0; i < threads; ++i) {
+  for (size_t i = 0; i < block.threads; ++i) {
     Fiber& fiber = block.fibers[i];
-    fiber.state = State::kReady;
-    fiber.started = false;
-    fiber.copies.assign(1, {});
+    fiber.done = false;
+    fiber.what = nullptr;
+    if (fiber.copies.size() != 1 || !fiber.copies.front().empty())
+      fiber.copies.assign(1, {});
     fiber.place = {dim3(static_cast<unsigned>(i), 0, 0), at, size, grid};
+  }
+  for (size_t w = 0; w < block.warps.size(); ++w) {
+    block.warps[w].lanes = std::min<size_t>(32, block.threads - w * 32);
+    block.warps[w].waiting = block.warps[w].done = 0;
   }
   // All bits set is NaN as f32 and -1 as an integer.
   std::fill(block.shared.begin(), block.shared.end(), std::byte{0xff});
-  std::vector<size_t> order(threads);
-  std::iota(order.begin(), order.end(), 0);
-  do {
-    std::shuffle(order.begin(), order.end(), random_order);
-    for (const size_t i : order) {
-      if (block.fibers[i].state == State::kReady) Resume(block.fibers[i], i);
-    }
-  } while (Release());
+  MakeReady(0, block.threads);
+  if (_setjmp(block.finished) == 0) RunNext();
 }
 
 }  // namespace
 
-const Place& Here() { return block.running->place; }
+const Place* here = nullptr;
 std::byte* SharedMemory() { return block.shared.data(); }
 void SetSeed(uint64_t seed) {
   const std::lock_guard lock(running);
@@ -204,7 +218,8 @@ void RunGrid(dim3 grid, dim3 size, size_t shared_bytes,
   while (stacks.size() < size.x) {
     stacks.push_back(std::make_unique<std::byte[]>(kStackBytes));
   }
-  block.fibers.resize(size.x);
+  block.threads = size.x;
+  if (block.fibers.size() < size.x) block.fibers.resize(size.x);
   block.warps.resize((size.x + 31) / 32);
   block.shared.resize(shared_bytes);
   block.body = &body;
@@ -229,18 +244,22 @@ void Do(std::function<void()> work) {
   }
 }
 
-void Barrier() { Suspend(State::kAtBarrier); }
+void Barrier() {
+  ++block.at_barrier;
+  if (_setjmp(block.running->at) == 0) RunNext();
+}
 
 const void* Exchange(const char* what, const void* in, size_t size) {
   if (size > kMostExchanged) Die("too many bytes in", what);
-  const size_t thread = block.running->place.thread.x;
-  if (block.running->place.block_dim.x % 32 != 0)
-    Die("part of a warp in", what);
+  const size_t thread = here->thread.x;
+  if (here->block_dim.x % 32 != 0) Die("part of a warp in", what);
   Warp& warp = block.warps[thread / 32];
-  std::byte* given = warp.given[warp.turn];
-  std::memcpy(given + thread % 32 * size, in, size);
+  const std::byte* given = warp.given[warp.turn];
+  std::memcpy(warp.given[warp.turn] + thread % 32 * size, in, size);
   block.running->what = what;
-  Suspend(State::kInWarp);
+  if (++warp.waiting + warp.done == warp.lanes)
+    block.complete.push_back(thread / 32);
+  if (_setjmp(block.running->at) == 0) RunNext();
   return given;
 }
 

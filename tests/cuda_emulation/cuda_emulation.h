@@ -56,7 +56,9 @@ namespace cuda_emulation {
 struct Place {
   dim3 thread, block, block_dim, grid_dim;
 };
-const Place& Here();
+// Of the thread that runs.
+extern const Place* here;
+inline const Place& Here() { return *here; }
 std::byte* SharedMemory();
 
 void SetSeed(uint64_t seed);
@@ -82,9 +84,10 @@ const void* Exchange(const char* what, const void* in, size_t size);
 
 template <typename T>
 T Shuffle(const char* what, T value, int from) {
-  T all[32];
-  std::memcpy(all, Exchange(what, &value, sizeof value), sizeof all);
-  return all[from & 31];
+  const auto* all =
+      static_cast<const std::byte*>(Exchange(what, &value, sizeof value));
+  std::memcpy(&value, all + (from & 31) * sizeof value, sizeof value);
+  return value;
 }
 inline int Lane() { return static_cast<int>(Here().thread.x % 32); }
 
