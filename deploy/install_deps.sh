@@ -31,6 +31,7 @@ test_packages=(
   prometheus # for promtool
   haproxy nginx-light # replicas behind a proxy
   openmpi-bin # ranks of one model
+  openssh-client libwrap0 # ranks of pods; with the sshd of install_sshd
   libfaketime strace # clocks that jump; connections that are opened
 )
 
@@ -50,13 +51,18 @@ model_bytes=98362432
 
 cache=${MILLRACE_CACHE:-${XDG_CACHE_HOME:-$HOME/.cache}/millrace}
 onednn=$cache/deps/onednn-2023.2.0
+sshd=$cache/deps/openssh-server
 xgrammar=$cache/deps/xgrammar-0.2.8
 model=$cache/models/$model_name
 
 packages=("${build_packages[@]}" "${test_packages[@]}")
+tests=true
 while [ $# -gt 0 ]; do
   case $1 in
-    --no-tests) packages=("${build_packages[@]}") ;;
+    --no-tests)
+      packages=("${build_packages[@]}")
+      tests=false
+      ;;
     -h | --help) sed -n '2,9s/^# \{0,1\}//p' "$0"; exit 0 ;;
     *) echo "install_deps: there is no option $1; see --help" >&2; exit 2 ;;
   esac
@@ -115,6 +121,23 @@ install_packages() {
   if [[ " ${missing[*]} " == *" prometheus "* ]] && [ -d /run/systemd/system ]; then
     "${as_root[@]}" systemctl disable --now prometheus >/dev/null 2>&1 || true
   fi
+}
+
+# An ssh server for tests. Its package is unpacked, never installed: no service
+# of it starts, and nothing listens but while a test runs.
+install_sshd() {
+  [ -x "$sshd/usr/sbin/sshd" ] && return
+  local work=$cache/deps/.openssh-server.$$
+  rm -rf "$work" && mkdir -p "$work"
+  cleanup=$work
+  say "fetching openssh-server"
+  (cd "$work" &&
+    quietly "openssh-server could not be fetched; run apt-get update, then this again" \
+      apt-get -q -o Acquire::Retries=3 download openssh-server)
+  dpkg -x "$work"/openssh-server_*.deb "$work/root"
+  rm -rf "$sshd"
+  mv "$work/root" "$sshd"
+  rm -rf "$work"
 }
 
 # ---- wheels -----------------------------------------------------------------
@@ -220,3 +243,4 @@ flock 9 # another run may be at it
 install_onednn
 install_xgrammar
 install_model
+if "$tests"; then install_sshd; fi

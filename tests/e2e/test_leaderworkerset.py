@@ -13,13 +13,14 @@ import time
 import pytest
 import yaml
 
-from conftest import BINARY, REPO
+from conftest import BINARY, CACHE, REPO
 from test_tensor_parallel import (MODULE, MPIRUN, TINY, assert_no_rank_lives,
                                   completion, rank_processes, start_ranks,
                                   two_hosts)  # noqa: F401: a fixture
 
 MANIFEST = REPO / "deploy/kubernetes/tensor-parallel/leaderworkerset.yaml"
-SSHD = shutil.which("sshd", path=os.environ["PATH"] + ":/usr/sbin")
+SSHD = shutil.which("sshd", path=f"{os.environ['PATH']}:/usr/sbin:"
+                    f"{CACHE / 'deps/openssh-server/usr/sbin'}")
 DOMAIN = ".millrace-tp.default"
 LEADER, WORKER = "millrace-tp-0", "millrace-tp-0-1"
 USER = "10001"
@@ -28,7 +29,7 @@ SECONDS = 60
 
 pytestmark = [
     pytest.mark.skipif(MPIRUN is None, reason="mpirun is not installed"),
-    pytest.mark.skipif(SSHD is None, reason="openssh-server is not installed"),
+    pytest.mark.skipif(SSHD is None, reason="there is no sshd"),
     pytest.mark.skipif(not MODULE.exists(),
                        reason="the MPI module was not built"),
 ]
@@ -51,8 +52,9 @@ def folder():
     path.chmod(0o755)
     if subprocess.run(as_user("test", "-x", BINARY)).returncode != 0:
         pytest.skip("another user may not run the program where it stands")
-    for name in ("ssh", "config", "keys"):
+    for name in ("ssh", "config", "keys", "bin"):
         (path / name).mkdir()
+    shutil.copy(SSHD, path / "bin/sshd")  # the cache may be closed to the user
     (path / "tmp").mkdir()
     (path / "tmp").chmod(0o777)
     shutil.copytree(TINY, path / "model")
@@ -86,14 +88,14 @@ def etc(namespace, own):
     return path
 
 
-def pod(namespace, name, script, out):
-    path = f"{BINARY.parent}:/usr/local/bin:/usr/bin:/bin:" + str(
-        pathlib.Path(SSHD).parent)
+def pod(namespace, name, folder, script, out):
+    path = f"{BINARY.parent}:/usr/local/bin:/usr/bin:/bin:{folder / 'bin'}"
     env = {**os.environ, "PATH": path, "HOME": "/tmp",
            "LWS_LEADER_ADDRESS": LEADER + DOMAIN, "LWS_GROUP_SIZE": "2"}
     return subprocess.Popen(
         ["ip", "netns", "exec", namespace, "unshare", "-u", "sh", "-c",
-         f'hostname {name}; exec "$@"', "sh", *as_user("/bin/sh", script)],
+         f'hostname {name}; exec "$@"', "sh",
+         *as_user("/bin/sh", folder / "config" / script)],
         env=env, stdout=out, stderr=out)
 
 
@@ -128,9 +130,9 @@ def test_the_group_starts_serves_and_ends(folder, two_hosts):  # noqa: F811
     log = (folder / "log").open("w+")
     try:
         places += [etc(host, LEADER), etc(other, WORKER)]
-        pods.append(pod(host, LEADER, folder / "config/leader.sh", log))
+        pods.append(pod(host, LEADER, folder, "leader.sh", log))
         time.sleep(1)  # it waits for the worker's sshd
-        pods.append(pod(other, WORKER, folder / "config/worker.sh", log))
+        pods.append(pod(other, WORKER, folder, "worker.sh", log))
         end = time.monotonic() + SECONDS
         while call(host, "/health")[0] != 200:
             assert time.monotonic() < end, (folder / "log").read_text()
