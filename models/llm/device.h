@@ -50,7 +50,9 @@ class Device {
         .At("tensor_parallel_size");
   }
   // Behind Join. Ranks whose devices reach each other on ways of their own
-  // connect them by a key of rank 0, all at once.
+  // connect them by a key of rank 0, all at once. A rank whose Connect fails
+  // gives UNAVAILABLE: the others wait for it there, and no meeting reaches
+  // them.
   virtual StatusOr<GroupKey> NewGroupKey() { return GroupKey{}; }
   virtual Status Connect(const GroupKey& /*key*/) { return OkStatus(); }
   // What must be the same at all ranks beside kernels(), for people.

@@ -261,6 +261,45 @@ TEST_F(CudaGroup, ARankThatCannotConnectBreaksTheLoad) {
       << other.ToString();
 }
 
+// Found before the ranks connect, so none of them waits for the timeout.
+TEST_F(CudaGroup, ARankWithoutMemoryToConnectIsEverybodysFailure) {
+  environment_.Set("MILLRACE_EMULATED_BYTES", "64000000");
+  const StatusOr<const cuda::Module*> module = OpenCudaModule();
+  ASSERT_TRUE(module.ok()) << module.status().ToString();
+  const auto context = CudaContext::Open(*module, 1, {});
+  ASSERT_TRUE(context.ok()) << context.status().ToString();
+  const auto others = (*context)->Allocate(50'000'000, "another program");
+  ASSERT_TRUE(others.ok()) << others.status().ToString();
+  LlmOptions options = Options("auto");
+  options.settings.tensor_parallel_timeout_ms = 3000;
+  Status other;
+  const std::string refusal = Refusal(options, &other);
+  EXPECT_NE(refusal.find("rank 1: cuda:1 has no memory for NCCL's first sums"),
+            std::string::npos)
+      << refusal;
+  EXPECT_EQ(other.code(), StatusCode::kResourceExhausted) << other.ToString();
+  environment_.Set("MILLRACE_EMULATED_BYTES", "1073741824");
+}
+
+// A fault of the device once the others wait in NCCL cannot be told them by a
+// meeting: UNAVAILABLE ends the rank without one.
+TEST_F(CudaGroup, AFaultWhileRanksConnectBreaksTheGroup) {
+  auto groups = MakeLocalGroup(1);
+  const StatusOr<std::unique_ptr<Device>> device =
+      OpenDevice("cuda:0", Options("auto").settings, "auto", {});
+  ASSERT_TRUE(device.ok()) << device.status().ToString();
+  ASSERT_TRUE((*device)->Join(std::move(groups[0])).ok());
+  const StatusOr<GroupKey> key = (*device)->NewGroupKey();
+  ASSERT_TRUE(key.ok()) << key.status().ToString();
+  void* module = dlopen(EMULATED_MODULE, RTLD_NOW | RTLD_NOLOAD);
+  reinterpret_cast<void (*)(int)>(dlsym(module, "millrace_emulated_fail_wait"))(
+      0);
+  const Status status = (*device)->Connect(*key);
+  EXPECT_EQ(status.code(), StatusCode::kUnavailable) << status.ToString();
+  EXPECT_NE(status.message().find("an emulated fault"), std::string_view::npos)
+      << status.ToString();
+}
+
 // A connection that never comes about ends with the timeout.
 TEST_F(CudaGroup, AConnectionThatHangsEndsWithTheTimeout) {
   environment_.Set("MILLRACE_FAKE_NCCL_FAIL", "stop@1:3");

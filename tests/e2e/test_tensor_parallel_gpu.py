@@ -4,6 +4,7 @@ end whatever happens."""
 import ctypes
 import os
 import signal
+import time
 
 import pytest
 
@@ -141,6 +142,19 @@ def test_a_gpu_that_cannot_be_connected_ends_all(rank):
     code, says = refused(env={"MILLRACE_FAKE_NCCL_FAIL": f"init@{rank}"})
     assert code != 0 and len(says) == 1, says
     assert f"NCCL failed to connect the GPU at rank {rank} of" in says[0]
+
+
+def test_a_gpu_without_memory_to_connect_ends_all_at_once():
+    """Not after the time-out of those that wait for it, which is 60 s."""
+    little = ("sh", "-c", 'if [ "$OMPI_COMM_WORLD_RANK" = 1 ]; then '
+              'export MILLRACE_EMULATED_BYTES=10000000; fi; exec "$@"', "sh")
+    begun = time.monotonic()
+    code, says = run_refused([
+        "env", *[f"{name}={value}" for name, value in GPUS.items()], *mpirun(2),
+        *little, *serve(TINY, 2, "--device", "cuda")])
+    assert code != 0 and len(says) == 1, says
+    assert "rank 1: cuda:1 has no memory for NCCL's first sums" in says[0]
+    assert time.monotonic() - begun < 30
 
 
 def test_the_real_nccl_says_what_it_lacks():

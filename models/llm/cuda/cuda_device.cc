@@ -120,6 +120,7 @@ std::string CudaDevice::kernels() const {
 
 Status CudaDevice::Join(std::shared_ptr<Group> group) {
   ASSIGN_OR_RETURN(nccl_, NcclLibrary::Open());
+  ASSIGN_OR_RETURN(first_sums_, NcclGroup::Reserve(*context_));
   group_ = std::move(group);
   return OkStatus();
 }
@@ -148,7 +149,10 @@ Status CudaDevice::Connect(const GroupKey& key) {
       .size = group_->size(),
       .timeout = std::chrono::milliseconds(timeout_ms_)};
   std::memcpy(&options.key, key.data(), sizeof options.key);
-  ASSIGN_OR_RETURN(gpus_, NcclGroup::Connect(options));
+  StatusOr<std::shared_ptr<NcclGroup>> gpus =
+      NcclGroup::Connect(options, std::move(first_sums_));
+  if (!gpus.ok()) return Unavailable(std::string(gpus.status().message()));
+  gpus_ = std::move(gpus).value();
   return OkStatus();
 }
 

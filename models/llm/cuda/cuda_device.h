@@ -32,9 +32,11 @@ class CudaDevice final : public Device {
   std::optional<LoraPacking> adapter_packing() const override {
     return LoraPacking{.dtype = lora_dtype_, .store = lora_store_};
   }
-  // FAILED_PRECONDITION says in one sentence why NCCL cannot be used.
+  // FAILED_PRECONDITION says in one sentence why NCCL cannot be used,
+  // RESOURCE_EXHAUSTED that the GPU has no memory to connect it.
   Status Join(std::shared_ptr<Group> group) override;
   StatusOr<GroupKey> NewGroupKey() override;
+  // UNAVAILABLE, whatever failed: the other ranks wait for this one in NCCL.
   Status Connect(const GroupKey& key) override;
   std::string group_facts() const override;
   int64_t memory_bytes() const override { return memory_bytes_; }
@@ -61,9 +63,10 @@ class CudaDevice final : public Device {
   CudaCompute compute_ = CudaCompute::kAuto;
   int32_t threads_ = 1;
   int64_t timeout_ms_ = 0;                   // within a step of a group
-  std::shared_ptr<const NcclLibrary> nccl_;  // these three: of a group
+  std::shared_ptr<const NcclLibrary> nccl_;  // these four: of a group
   std::shared_ptr<Group> group_;
   std::shared_ptr<NcclGroup> gpus_;
+  CudaBuffer first_sums_;  // between Join and Connect
 };
 
 }  // namespace millrace::models

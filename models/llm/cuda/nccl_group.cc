@@ -67,6 +67,7 @@ bool RunWithin(std::chrono::milliseconds time, std::function<void()> work) {
 }
 
 struct Joined {
+  CudaBuffer sums;
   Status status;
   NcclComm comm = nullptr;
   // No thread waits for the work any more. Relaxed: the flag guards no other
@@ -90,9 +91,7 @@ Status WarmUp(const NcclGroupOptions& options, const Joined& joined) {
   const NcclLibrary& nccl = *options.library;
   CudaContext& context = *options.context;
   void* const stream = context.device().stream;
-  ASSIGN_OR_RETURN(const CudaBuffer buffer,
-                   context.Allocate(kMostWarmUp * 4, "NCCL's first sums"));
-  auto* const values = buffer.as<float>();
+  auto* const values = joined.sums.as<float>();
   for (int64_t count = kLeastWarmUp; count <= kMostWarmUp; count *= 4) {
     const auto all = static_cast<size_t>(count);
     const size_t part = all / static_cast<size_t>(options.size);
@@ -131,9 +130,14 @@ void Join(const NcclGroupOptions& options, Joined& joined) {
 
 }  // namespace
 
+StatusOr<CudaBuffer> NcclGroup::Reserve(CudaContext& context) {
+  return context.Allocate(kMostWarmUp * 4, "NCCL's first sums");
+}
+
 StatusOr<std::shared_ptr<NcclGroup>> NcclGroup::Connect(
-    const NcclGroupOptions& options) {
+    const NcclGroupOptions& options, CudaBuffer sums) {
   const auto joined = std::make_shared<Joined>();
+  joined->sums = std::move(sums);
   const bool ended =
       RunWithin(options.timeout, [options, joined] { Join(options, *joined); });
   if (!ended) {

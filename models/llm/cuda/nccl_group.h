@@ -2,7 +2,10 @@
 // and gathering are work of the device's stream, like kernels; they may be
 // captured in CUDA graphs, then by all ranks or by none.
 //
-//   ASSIGN_OR_RETURN(auto gpus, NcclGroup::Connect({...}));   // all ranks
+//   ASSIGN_OR_RETURN(CudaBuffer sums, NcclGroup::Reserve(*context));
+//   // the ranks meet, and all have it
+//   ASSIGN_OR_RETURN(auto gpus,
+//                    NcclGroup::Connect({...}, std::move(sums)));  // all ranks
 //   RETURN_IF_ERROR(gpus->AllReduceSum(values, count));       // all ranks
 //   RETURN_IF_ERROR(gpus->Wait());        // instead of the context's
 //
@@ -36,10 +39,14 @@ struct NcclGroupOptions {
 
 class NcclGroup {
  public:
-  // Waits for all ranks. Also does an operation of each size, so that what NCCL
-  // prepares at the first one is done before a step.
+  // What Connect needs of the rank's GPU for a while, 16 MiB. Asked for before
+  // the ranks connect, while a rank without it can still tell the others.
+  static StatusOr<CudaBuffer> Reserve(CudaContext& context);
+  // Waits for all ranks. Also does an operation of each size on `sums`, what
+  // Reserve gave, so that what NCCL prepares at the first one is done before a
+  // step.
   static StatusOr<std::shared_ptr<NcclGroup>> Connect(
-      const NcclGroupOptions& options);
+      const NcclGroupOptions& options, CudaBuffer sums);
   // Graphs that hold operations of the group are gone before.
   ~NcclGroup();
   NcclGroup(const NcclGroup&) = delete;
