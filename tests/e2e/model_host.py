@@ -7,6 +7,8 @@ import hashlib
 import hmac
 import http.server
 import json
+import socket
+import struct
 import threading
 import time
 import urllib.parse
@@ -22,11 +24,13 @@ def git_blob(content):
 class Host:
     """`files` by path. `faults`, a list, is taken from by each GET of a file:
     None, ("cut", n), ("reset", n), ("status", code, headers), ("stall", n),
-    ("wrong", n): byte n is another one, ("ignore_range",), ("redirect", url)."""
+    ("wrong", n): byte n is another one, ("ignore_range",), ("redirect", url),
+    ("no_size",). `hub_token`: the only one that the hub's routes take."""
 
     def __init__(self):
         self.files, self.faults, self.requests = {}, [], []
         self.hub, self.s3_token, self.cdn = {}, None, None
+        self.hub_token = None
         self.gate = None  # an event that bodies wait for
         self.lock = threading.Lock()
         host = self
@@ -65,6 +69,11 @@ class Host:
 
     def answer(self, to):
         path = urllib.parse.unquote(urllib.parse.urlsplit(to.path).path)
+        is_hub = path.startswith("/api/models/") or "/resolve/" in path
+        if is_hub and self.hub_token is not None and to.headers.get(
+                "Authorization") != "Bearer " + self.hub_token:
+            return self.plain(to, 401, headers={
+                "X-Error-Message": "Invalid credentials in Authorization header"})
         if path.startswith("/api/models/"):
             repo = "/".join(path.split("/")[3:5])
             if repo not in self.hub:
@@ -110,7 +119,11 @@ class Host:
             body[fault[1] - start] ^= 1
         to.send_response(status)
         to.send_header("ETag", etag)
-        to.send_header("Content-Length", str(len(body)))
+        if fault and fault[0] == "no_size":
+            to.send_header("Connection", "close")
+            to.close_connection = True
+        else:
+            to.send_header("Content-Length", str(len(body)))
         if status == 206:
             to.send_header("Content-Range", f"bytes {start}-"
                            f"{len(content) - 1}/{len(content)}")
@@ -124,6 +137,9 @@ class Host:
             to.wfile.flush()
             if fault[0] == "stall":
                 time.sleep(5)
+            if fault[0] == "reset":  # what is under way is lost, too
+                to.connection.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER,
+                                         struct.pack("ii", 1, 0))
             to.close_connection = True
             return
         to.wfile.write(body)

@@ -4,6 +4,7 @@ import hashlib
 import os
 import pathlib
 import resource
+import shutil
 import signal
 import subprocess
 import threading
@@ -21,6 +22,16 @@ MODEL_BYTES = (GRAPH + bytes([15 << 3 | 2]) +
                bytes([PAD & 127 | 128, PAD >> 7 & 127 | 128, PAD >> 14]) +
                bytes(i * 7 % 251 for i in range(PAD)))
 SUM = hashlib.sha256(MODEL_BYTES).hexdigest()
+
+
+# A namespace of mounts of its own for one command: root's.
+UNSHARE = ["unshare", "-m", "sh", "-c"]
+READ_ONLY = ('mount --bind "$0" "$0" && mount -o remount,bind,ro "$0" || exit 99; '
+             'exec "$@"')
+needs_mounts = pytest.mark.skipif(
+    subprocess.run([*UNSHARE, "mount -t tmpfs none /mnt"],
+                   capture_output=True).returncode != 0,
+    reason="mounts are not allowed")
 
 
 @pytest.fixture
@@ -73,6 +84,14 @@ def test_a_cut_answer_is_continued(host, tmp_path, at):
     assert path.name == "net.onnx" and path.read_bytes() == MODEL_BYTES
     ranges = [headers.get("Range") for _, headers in host.requests]
     assert ranges == [None, f"bytes={at}-" if at else None]
+
+
+@pytest.mark.parametrize("at", [0, 1, 200_000, len(MODEL_BYTES) - 1])
+def test_a_connection_that_is_reset_is_continued(host, tmp_path, at):
+    host.faults = [("reset", at)] * 2
+    path = pulled(pull(tmp_path, host.url + "/m/net.onnx"))
+    assert path.read_bytes() == MODEL_BYTES
+    assert len(host.requests) == 3
 
 
 def test_a_later_process_continues(host, tmp_path):
@@ -159,6 +178,32 @@ def test_a_full_disk(host, tmp_path):
     assert "make room" in said
     assert whole_files(tmp_path) == []
     assert pulled(pull(tmp_path, url)).read_bytes() == MODEL_BYTES
+
+
+# A file system of one process: the cache stands in it, and ends with it.
+ON_A_DISK_OF = """mkdir -p "$0" && mount -t tmpfs -o size=$SIZE none "$0" || exit 99
+"$@"; code=$?; find "$0" -type f | sed 's/^/left: /' >&2; exit $code"""
+
+
+@needs_mounts
+@pytest.mark.parametrize("size, fault, address, says", [
+    ("8m", None, None, "are free at"),  # before anything is written
+    ("200k", ("no_size",), None, "make room"),  # in the middle
+    ("200k", None, "file", "make room"),
+])
+def test_a_disk_that_is_full(host, tmp_path, size, fault, address, says):
+    (tmp_path / "net.onnx").write_bytes(MODEL_BYTES)
+    host.faults = [fault]
+    done = subprocess.run(
+        [*UNSHARE, ON_A_DISK_OF, tmp_path / "cache", BINARY, "pull",
+         f"file://{tmp_path / 'net.onnx'}" if address else
+         host.url + "/m/net.onnx"],
+        capture_output=True, text=True, timeout=60,
+        env=environment(tmp_path, SIZE=size))
+    assert done.returncode == 1 and says in done.stderr
+    assert [line for line in done.stderr.splitlines()
+            if line.startswith("left: ") and "/partial/" not in line and
+            not line.endswith("/lock")] == []
 
 
 def test_concurrent_pulls_take_turns(host, tmp_path):
@@ -254,10 +299,54 @@ def test_a_repository_is_pulled_and_served(host, tmp_path):
         assert pulled(done) == path and "already" in done.stderr
     finally:
         cdn.close()
-    # Read-only, and without any network.
+    # Without any network.
     with start("hf://tiny/llama", env=environment(
             tmp_path, HF_ENDPOINT="http://127.0.0.1:1")) as server:
         assert b'"llama"' in server.get("/v1/models")
+
+
+def test_a_repository_that_was_cut_is_continued(host, tmp_path):
+    """Between files and within one; what is whole is not asked for again."""
+    files = hf_folder()
+    weights = [name for name in files if name.endswith(".safetensors")]
+    host.add_repo("tiny/llama", files, lfs=weights)
+    env = {"HF_ENDPOINT": host.url}
+    # Each process is cut in its first request but one that succeeds.
+    host.faults = [None, ("cut", 10), None, ("reset", 0)]
+    for _ in range(2):
+        said = sentence(pull(tmp_path, "--retries", 0, "hf://tiny/llama", **env))
+        assert "given up after 1 try" in said
+        assert whole_files(tmp_path) == []
+    path = pulled(pull(tmp_path, "hf://tiny/llama", **env))
+    assert {each.name: each.read_bytes() for each in path.iterdir()} == {
+        name: content for name, content in files.items()
+        if not name.endswith((".md", ".py"))}
+    asked = [name for name, _ in host.requests if "/resolve/" in name]
+    # All once, and once more each that was cut.
+    assert len(asked) == len(set(asked)) + 2
+
+
+def test_concurrent_pulls_of_a_repository(host, tmp_path):
+    host.add_repo("tiny/llama", hf_folder())
+    with concurrent.futures.ThreadPoolExecutor(4) as pool:
+        pulls = [pool.submit(pull, tmp_path, "hf://tiny/llama",
+                             HF_ENDPOINT=host.url) for _ in range(4)]
+        paths = {pulled(one.result()) for one in pulls}
+    assert len(paths) == 1
+    asked = [name for name, _ in host.requests if "/resolve/" in name]
+    assert len(asked) == len(set(asked))
+
+
+def test_a_token_that_has_expired(host, tmp_path):
+    host.add_repo("tiny/llama", hf_folder())
+    host.hub_token = "hf_new"
+    said = sentence(pull(tmp_path, "hf://tiny/llama", HF_ENDPOINT=host.url,
+                         HF_TOKEN="hf_old"))
+    assert "401" in said and "Invalid credentials" in said
+    assert "HF_TOKEN" in said and "hf_old" not in said
+    assert len(host.requests) == 1, "it is no use to try again"
+    pulled(pull(tmp_path, "hf://tiny/llama", HF_ENDPOINT=host.url,
+                HF_TOKEN="hf_new"))
 
 
 def test_checksums_of_a_repository(host, tmp_path):
@@ -375,6 +464,25 @@ def test_serve_pulls_only_when_asked(host, tmp_path):
     with start(f"again={url}", env=environment(tmp_path)) as server:
         assert b'"again"' in server.get("/v2/models/again")
     assert len(host.requests) == 1
+
+
+@needs_mounts
+def test_models_on_a_read_only_volume(host, tmp_path):
+    host.add_repo("tiny/llama", hf_folder())
+    pulled(pull(tmp_path, "hf://tiny/llama", HF_ENDPOINT=host.url))
+    cache = tmp_path / "cache"
+    shutil.copytree(REPO / "tests/data/hf_llama", cache / "folder")
+    launcher = [*UNSHARE, READ_ONLY, cache]
+    env = environment(tmp_path, HF_ENDPOINT="http://127.0.0.1:1")
+    for flags, name in ((("hf://tiny/llama",), "llama"),
+                        (("--pull", "hf://tiny/llama"), "llama"),
+                        ((f"m={cache / 'folder'}",), "m")):
+        with start(*flags, launcher=launcher, env=env) as server:
+            assert f'"{name}"'.encode() in server.get("/v1/models")
+    said = sentence(subprocess.run(
+        [*launcher, BINARY, "pull", host.url + "/m/net.onnx"],
+        capture_output=True, text=True, timeout=60, env=env))
+    assert "Read-only file system" in said and "MILLRACE_CACHE" in said
 
 
 def test_serve_checks_the_sum_of_a_model(tmp_path):
