@@ -99,6 +99,11 @@ class Fleet:
             self.proxy.terminate()
             self.proxy.wait(30)
 
+    @staticmethod
+    def link(port):
+        return contextlib.closing(
+            http.client.HTTPConnection("127.0.0.1", port, timeout=120))
+
     def request(self, method, path, body=None, headers=()):
         """Status, replica, body; status 0: no answer."""
         link = http.client.HTTPConnection("127.0.0.1", self.port, timeout=120)

@@ -99,6 +99,16 @@ def test_prometheus_accepts_its_flags_and_keeps_exemplars(tmp_path):
             process.kill()
 
 
+def test_haproxy_keeps_clients_from_what_the_replicas_proxy_does():
+    """What test_replicas.py finds to be denied there."""
+    def rules(path):
+        return [line for line in path.read_text().splitlines()
+                if "internal" in line]
+    ours = rules(FOLDER / "haproxy.cfg")
+    assert len(ours) == 4
+    assert ours == rules(REPO / "deploy/proxy/haproxy.cfg")
+
+
 @pytest.mark.skipif(not shutil.which("haproxy"),
                     reason="haproxy is not installed")
 def test_haproxy_accepts_its_configuration():

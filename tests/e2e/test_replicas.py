@@ -10,7 +10,7 @@ import time
 
 import pytest
 
-from conftest import MODEL_ID
+from conftest import MODEL_ID, REPO, start
 from replicas import PROXIES, Clients, Fleet, Stream, found, until
 
 
@@ -21,6 +21,48 @@ def fleet(request, tmp_path_factory):
     folder = tmp_path_factory.mktemp(request.param)
     with Fleet(request.param, folder) as running:
         yield running
+
+
+@pytest.fixture(scope="module")
+def internal():
+    """(method, path) of all that a server moves to the port of management."""
+    with start(REPO / "tests/data/hf_llama", "--management-port", 0) as server:
+        with Fleet.link(server.http_port) as link:
+            link.request("GET", "/openapi.json")
+            paths = json.loads(link.getresponse().read())["paths"]
+        found = []
+        for path, methods in paths.items():
+            path = path.replace("{id}", "m").replace("{version}", "1")
+            for method in map(str.upper, methods):
+                with Fleet.link(server.http_port) as link:
+                    link.request(method, path)
+                    answer = link.getresponse()
+                    if b"that of management_port" in answer.read():
+                        assert answer.status == 404
+                        found.append((method, path))
+    assert ("GET", "/metrics") in found and len(found) > 10
+    return found
+
+
+def spellings(path):
+    """Of what a server takes as the same path."""
+    yield path
+    yield path + "?a=1"
+    yield f"{path[:2]}%{ord(path[2]):02x}{path[3:]}"
+    yield f"{path[:-1]}%{ord(path[-1]):02X}"
+
+
+def test_metrics_and_management_are_not_for_clients(fleet, internal):
+    for method, path in (*internal, (
+            "POST", "/v2/systemsharedmemory/region/a/register")):
+        for spelt in spellings(path):
+            status, replica, _ = fleet.request(method, spelt)
+            assert (status, replica) == (404, None), (method, spelt)
+    for method, path, body in (
+            ("GET", f"/v2/models/{MODEL_ID}", None), ("GET", "/v1/models", None),
+            ("GET", "/v1/models/stats", None), ("GET", "/v2/models/stats/ready", None),
+            ("POST", f"/v2/models/{MODEL_ID}/generate", {"text_input": ""})):
+        assert fleet.request(method, path, body)[1] is not None, path
 
 
 def test_a_rolling_restart_breaks_no_stream(fleet):
@@ -89,11 +131,6 @@ def test_no_replica_is_a_retryable_refusal(fleet):
         assert status in (502, 503, 504)
         return status == 503 and b"try again" in body
     until(refused)
-
-
-def test_metrics_and_management_are_not_for_clients(fleet):
-    for path in ("/metrics", "/v2/repository/index"):
-        assert fleet.request("GET", path)[0] == 404
 
 
 class Chunks(http.server.BaseHTTPRequestHandler):
