@@ -17,6 +17,7 @@
 #include "config/base/json.h"
 #include "handlers/named_tensors.h"
 #include "model_config.pb.h"
+#include "models/tensor/strings.h"
 
 namespace millrace::server {
 namespace {
@@ -98,6 +99,7 @@ void NumbersFromTexts(Json& value, bool is_number) {
 }
 
 inference::DataType DataTypeOf(DType dtype) {
+  if (dtype == models::kString) return inference::TYPE_STRING;
   inference::DataType type = inference::TYPE_INVALID;
   inference::DataType_Parse("TYPE_" + std::string(models::DTypeName(dtype)),
                             &type);

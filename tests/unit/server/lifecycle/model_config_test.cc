@@ -8,6 +8,8 @@
 #include <utility>
 #include <vector>
 
+#include "models/tensor/strings.h"
+
 namespace millrace::server {
 namespace {
 
@@ -275,6 +277,17 @@ TEST(ModelConfig, AConfigurationThatContradictsTheModelIsRefused) {
   EXPECT_EQ(check(R"(max_batch_size: 8 input [ { name: "x" dims: [ 4 ] } ])"),
             "input 'x' of the configuration has dims [4] behind the batch's "
             "but the model has [-1, 3]");
+}
+
+TEST(ModelConfig, TensorsOfTextsAreTypeString) {
+  const std::vector<models::TensorSpec> texts = {
+      Tensor("text", models::kString, {-1})};
+  const ModelConfig config =
+      Read("input [ { name: \"text\" data_type: TYPE_STRING dims: [ -1 ] } ]");
+  EXPECT_TRUE(config.Check(texts, kOutputs).ok())
+      << config.Check(texts, kOutputs).ToString();
+  EXPECT_TRUE(Has(std::string(config.Check(kInputs, kOutputs).message()),
+                  "input 'text'"));
 }
 
 TEST(ModelConfig, ClientsAreToldWhatWasLeftOut) {
