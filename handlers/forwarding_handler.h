@@ -26,6 +26,7 @@ class ForwardingHandler : public TensorHandler {
 
  protected:
   TensorHandler& inner() { return *inner_; }
+  const TensorHandler& inner() const { return *inner_; }
 
  private:
   const std::unique_ptr<TensorHandler> inner_;

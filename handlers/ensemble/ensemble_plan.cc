@@ -8,6 +8,7 @@
 
 #include "handlers/named_tensors.h"
 #include "models/tensor/dtype.h"
+#include "models/tensor/strings.h"
 
 namespace millrace::handlers {
 namespace {
@@ -159,29 +160,30 @@ class Builder {
     EnsemblePlan::Step step;
     step.model = settings.model;
     if (settings.version > 0) step.version = std::to_string(settings.version);
+    const TaskForm form = FormOf(ports_[i], settings);
     for (const auto& [port, tensor_name] : settings.input_map) {
-      const TensorSpec* spec = Find(ports_[i].inputs, port);
+      const TensorSpec* spec = Find(form.inputs, port);
       if (spec == nullptr) {
         return Wrong(where + " maps input '" + port +
                      "', which the model does not have; it takes " +
-                     NamesOf(ports_[i].inputs));
+                     NamesOf(ports_[i].inputs) + TasksText(ports_[i]));
       }
       const size_t tensor = Tensor(tensor_name);
       step.inputs.push_back({port, tensor});
       AddTaker(tensor, i);
       RETURN_IF_ERROR(Meet(tensor, *spec, "input '" + port + "' of " + where));
     }
-    for (const TensorSpec& spec : ports_[i].inputs) {
+    for (const TensorSpec& spec : form.inputs) {
       if (settings.input_map.count(spec.name) > 0) continue;
       return Wrong(where + " maps nothing to input '" + spec.name +
                    "' of its model");
     }
     for (const auto& [port, tensor_name] : settings.output_map) {
-      const TensorSpec* spec = Find(ports_[i].outputs, port);
+      const TensorSpec* spec = Find(form.outputs, port);
       if (spec == nullptr) {
         return Wrong(where + " maps output '" + port +
                      "', which the model does not have; it gives " +
-                     NamesOf(ports_[i].outputs));
+                     NamesOf(form.outputs));
       }
       const size_t tensor = Tensor(tensor_name);
       known_[tensor].makers.push_back(i);
@@ -191,6 +193,48 @@ class Builder {
     if (step.outputs.empty()) return Wrong(where + " maps no output");
     plan_.steps.push_back(std::move(step));
     return OkStatus();
+  }
+
+  // The model's tensors, or those of its task where the step maps inputs that
+  // only the task has; their names are then what the step calls them.
+  static TaskForm FormOf(const StepPorts& ports,
+                         const config::EnsembleStep& step) {
+    const bool is_graph = std::all_of(
+        step.input_map.begin(), step.input_map.end(), [&](const auto& each) {
+          return Find(ports.inputs, each.first) != nullptr;
+        });
+    for (size_t i = 0; !is_graph && i < ports.task_forms.size(); ++i) {
+      TaskForm form = ports.task_forms[i];
+      if (form.inputs.size() != step.input_map.size()) continue;
+      for (TensorSpec& spec : form.inputs) {
+        if (!spec.name.empty()) continue;
+        for (const auto& [port, tensor] : step.input_map) {
+          if (Find(form.inputs, port) != nullptr) continue;
+          spec.name = port;
+          break;
+        }
+      }
+      const bool fits = std::all_of(
+          form.inputs.begin(), form.inputs.end(), [&](const TensorSpec& spec) {
+            return step.input_map.count(spec.name) > 0;
+          });
+      if (fits) return form;
+    }
+    return {ports.inputs, ports.outputs};
+  }
+
+  // Behind the names of the model's own inputs.
+  static std::string TasksText(const StepPorts& ports) {
+    std::string text;
+    for (const TaskForm& form : ports.task_forms) {
+      text += ", or as BYTES ";
+      for (size_t i = 0; i < form.inputs.size(); ++i) {
+        const std::string& name = form.inputs[i].name;
+        text += (i > 0 ? " and " : "") +
+                (name.empty() ? "one input of any name" : "'" + name + "'");
+      }
+    }
+    return text;
   }
 
   Status AddCondition(size_t i) {
@@ -259,6 +303,15 @@ class Builder {
       if (!known_[t].has_type) {
         return Wrong("tests tensor '" + name + "', which nothing makes");
       }
+    }
+    for (const EnsemblePlan::Step& step : plan_.steps) {
+      if (!step.conditional ||
+          known_[step.condition_tensor].dtype != models::kString) {
+        continue;
+      }
+      return Wrong("tests tensor '" +
+                   plan_.tensors[step.condition_tensor].name +
+                   "', which is BYTES; conditions compare numbers");
     }
     return OkStatus();
   }

@@ -13,14 +13,17 @@
 
 #include "config/base/status.h"
 #include "config/ensemble_settings.h"
+#include "handlers/task_forms.h"
 #include "models/tensor/tensor_spec.h"
 
 namespace millrace::handlers {
 
-// What the model of a step takes and gives.
+// What the model of a step takes and gives. A step that maps an input which is
+// not among them asks for the model's task, where it has one.
 struct StepPorts {
   std::vector<models::TensorSpec> inputs;
   std::vector<models::TensorSpec> outputs;
+  std::vector<TaskForm> task_forms = {};
 };
 
 struct EnsemblePlan {

@@ -8,6 +8,8 @@
 #include "config/base/deadline.h"
 #include "config/base/out_of_memory.h"
 #include "handlers/forwarding_handler.h"
+#include "handlers/task_forms.h"
+#include "handlers/texts/text_ports.h"
 #include "models/tensor/strings.h"
 
 namespace millrace::handlers {
@@ -26,11 +28,52 @@ bool HasTexts(const TensorRequest& request) {
                      });
 }
 
-class TextTensors final : public ForwardingHandler {
+// What the graph says of the numbers of a row; -1: they vary.
+int64_t RowSize(const TensorHandler& graph, TaskKind kind) {
+  const StatusOr<TextPorts> ports = TextPorts::Find(graph, kind);
+  if (!ports.ok()) return -1;
+  for (const models::TensorSpec& spec : graph.outputs()) {
+    if (spec.name != ports->output) continue;
+    return spec.rank_known && !spec.dims.empty() ? spec.dims.back() : -1;
+  }
+  return -1;
+}
+
+models::TensorSpec Bytes(std::string name, std::vector<int64_t> dims = {}) {
+  const bool has_dims = !dims.empty();
+  return {.name = std::move(name),
+          .dtype = models::kString,
+          .dims = std::move(dims),
+          .rank_known = has_dims,
+          .text = "BYTES"};
+}
+
+class TextTensors final : public ForwardingHandler, public HasTaskForms {
  public:
   TextTensors(std::unique_ptr<TensorHandler> graph, TextHandler* texts,
               Pool* pool)
       : ForwardingHandler(std::move(graph)), texts_(texts), pool_(pool) {}
+
+  std::vector<TaskForm> task_forms() const override {
+    const int64_t size = RowSize(inner(), kind());
+    models::TensorSpec rows{.name = kOutput,
+                            .dtype = DType::kF32,
+                            .dims = {-1, size},
+                            .text = "FP32"};
+    if (kind() == TaskKind::kClassifyText) {
+      models::TensorSpec best{
+          .name = kOutput, .dtype = DType::kI64, .dims = {-1}, .text = "INT64"};
+      rows.name = kScores;
+      return {{{Bytes("")}, {std::move(best), std::move(rows)}}};
+    }
+    if (kind() != TaskKind::kRerank) {
+      return {{{Bytes("")}, {std::move(rows)}}};
+    }
+    if (size == 1) rows.dims = {-1};
+    rows.rank_known = size > 0;
+    return {{{Bytes("", {-1, 2})}, {rows}},
+            {{Bytes("query"), Bytes("")}, {rows}}};
+  }
 
   void Start(TensorRequest request, Done done, std::stop_token stop) override {
     if (!HasTexts(request)) {

@@ -8,6 +8,7 @@
 
 #include "config/base/log.h"
 #include "handlers/ensemble/ensemble_plan.h"
+#include "handlers/task_forms.h"
 
 namespace millrace::server {
 namespace {
@@ -35,7 +36,8 @@ StatusOr<std::shared_ptr<Servable>> EnsembleModel::Create(
       return lent.status().Prefixed("step " + std::to_string(ports.size() + 1) +
                                     " of the ensemble '" + facts.id + "'");
     }
-    ports.push_back({lent->handler->inputs(), lent->handler->outputs()});
+    ports.push_back({lent->handler->inputs(), lent->handler->outputs(),
+                     handlers::TaskFormsOf(*lent->handler)});
     depth = std::max(depth, lent->depth);
   }
   ASSIGN_OR_RETURN(handlers::EnsemblePlan plan,

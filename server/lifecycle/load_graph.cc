@@ -21,6 +21,7 @@
 #include "handlers/response_cache.h"
 #include "handlers/sequences/sequence_handler.h"
 #include "handlers/shadow/shadow_handler.h"
+#include "handlers/task_tensors.h"
 #include "handlers/tensors.h"
 #include "handlers/texts/text_files.h"
 #include "handlers/texts/text_parts.h"
@@ -424,6 +425,7 @@ StatusOr<std::shared_ptr<Servable>> LoadGraph(
           handlers::MakeTextTensors(std::move(handler), texts.get(), pool);
     } else {
       ASSIGN_OR_RETURN(task, handlers::MakeTaskHandler(parts));
+      handler = handlers::MakeTaskTensors(std::move(handler), task.get(), pool);
     }
   }
   LogFieldList fields;

@@ -11,6 +11,7 @@
 
 #include "handlers/ensemble/condition.h"
 #include "models/tensor/float16.h"
+#include "models/tensor/strings.h"
 
 namespace millrace::handlers {
 namespace {
@@ -239,6 +240,62 @@ TEST_F(EnsembleTest, AModelThatIsGoneIsNamed) {
   EXPECT_EQ(answer_->status().message(),
             "the ensemble 'e' is not ready: the model 'first' is gone");
   EXPECT_FALSE(handler_->Ready().ok());
+}
+
+// A model with a task: tensors x → y, or pairs of texts → scores.
+StatusOr<EnsemblePlan> PlanOfPairs(std::map<std::string, std::string> inputs,
+                                   const std::string& output) {
+  const auto bytes = [](const std::string& name) {
+    return TensorSpec{.name = name,
+                      .dtype = models::kString,
+                      .dims = {},
+                      .rank_known = false,
+                      .text = {}};
+  };
+  StepPorts ports{{Spec("x")}, {Spec("y")}};
+  ports.task_forms = {{{bytes("")}, {Spec("scores")}},
+                      {{bytes("query"), bytes("")}, {Spec("scores")}}};
+  EnsembleSettings settings;
+  settings.steps.push_back({.model = "m",
+                            .input_map = std::move(inputs),
+                            .output_map = {{output, "out"}}});
+  return EnsemblePlan::Create("e", settings, {ports});
+}
+
+TEST(EnsemblePlanOfTasks, AnInputOfAnyNameAsksTheTask) {
+  const auto plan = PlanOfPairs({{"whatever", "t"}}, "scores");
+  ASSERT_TRUE(plan.ok()) << plan.status().ToString();
+  EXPECT_EQ(plan->input_specs[0].name, "t");
+  EXPECT_EQ(plan->input_specs[0].dtype, models::kString);
+  EXPECT_FALSE(plan->input_specs[0].rank_known);
+}
+
+TEST(EnsemblePlanOfTasks, NamesThatAreFixedStandBesideAnyOther) {
+  for (const char* name : {"a", "z"}) {  // before and behind "query"
+    const auto plan = PlanOfPairs({{"query", "q"}, {name, "t"}}, "scores");
+    ASSERT_TRUE(plan.ok()) << plan.status().ToString();
+    EXPECT_EQ(plan->input_specs.size(), 2u);
+  }
+}
+
+TEST(EnsemblePlanOfTasks, TheTensorsOfTheModelComeFirst) {
+  const auto plan = PlanOfPairs({{"x", "t"}}, "y");
+  ASSERT_TRUE(plan.ok()) << plan.status().ToString();
+  EXPECT_EQ(plan->input_specs[0].dtype, DType::kF32);
+  EXPECT_NE(PlanOfPairs({{"x", "t"}}, "scores")
+                .status()
+                .message()
+                .find("it gives 'y'"),
+            std::string::npos);
+}
+
+TEST(EnsemblePlanOfTasks, WhatFitsNoFormNamesThem) {
+  const auto plan = PlanOfPairs({{"a", "q"}, {"b", "t"}}, "scores");
+  EXPECT_NE(plan.status().message().find(
+                "it takes 'x', or as BYTES one input of any name, or as BYTES "
+                "'query' and one input of any name"),
+            std::string::npos)
+      << plan.status().ToString();
 }
 
 }  // namespace
