@@ -31,11 +31,13 @@ GraphWriter::Inputs GraphWriter::AddInputs(int64_t max_tokens, int64_t types) {
 void GraphWriter::AddHidden(const Inputs& inputs, ValueId x, int64_t hidden) {
   graph_.AddOutput("last_hidden_state", x);
   graph_.outputs.back().dims = {inputs.batch, inputs.tokens, {.size = hidden}};
+  graph_.outputs.back().rank_known = true;
 }
 
 void GraphWriter::AddLogits(const Inputs& inputs, ValueId x, int64_t classes) {
   graph_.AddOutput("logits", x);
   graph_.outputs.back().dims = {inputs.batch, {.size = classes}};
+  graph_.outputs.back().rank_known = true;
 }
 
 StatusOr<ValueId> GraphWriter::Weight(const std::string& name,

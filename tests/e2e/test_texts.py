@@ -106,6 +106,15 @@ def test_vectors_in_bytes_and_bits(client):
     assert short == np.packbits(floats[:, :12] > 0, axis=1).tolist()
 
 
+def test_metadata_tell_the_size_of_a_row(server):
+    sizes = {"bert_embed": [-1, -1, len(EMBED["mean"][0])],
+             "bert_rerank": [-1, 1],
+             "bert_classify": [-1, len(CLASSIFY["logits"][0])]}
+    for model, shape in sizes.items():
+        told = json.loads(server.get(f"/v2/models/{model}"))
+        assert told["outputs"][0]["shape"] == shape, model
+
+
 def test_a_text_has_the_same_bits_alone_and_beside_others(client):
     texts = EMBED["texts"][:SHORT]
     together, _ = vectors(client, input=texts)
