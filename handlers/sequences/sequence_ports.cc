@@ -80,8 +80,20 @@ bool PutNumber(DType dtype, double value, models::Tensor* tensor) {
   }
 }
 
-bool PutId(DType dtype, uint64_t id, models::Tensor* tensor) {
-  switch (dtype) {
+// False: an id of another kind, or too large. A text id stays as long as the
+// tensor, which has a copy.
+bool PutId(const SequenceId& sequence, models::Tensor* tensor) {
+  if (tensor->dtype() == models::kString) {
+    const auto* text = std::get_if<std::string>(&sequence);
+    if (text == nullptr) return false;
+    const std::string_view view = *text;
+    *tensor = models::MakeStrings(tensor->shape(), {&view, 1});
+    return true;
+  }
+  const auto* number = std::get_if<uint64_t>(&sequence);
+  if (number == nullptr) return false;
+  const uint64_t id = *number;
+  switch (tensor->dtype()) {
     case DType::kU64:
     case DType::kI64:
       std::memcpy(tensor->bytes(), &id, sizeof id);
@@ -159,12 +171,12 @@ StatusOr<SequencePorts> SequencePorts::Create(
     const bool is_id =
         settings_of.kind == SequenceControl::Kind::kCorrelationId;
     if (shape.num_elements() != 1 ||
-        !(is_id ? PutId(spec.dtype, 1, &probe)
+        !(is_id ? spec.dtype == models::kString || PutId(uint64_t{1}, &probe)
                 : PutNumber(spec.dtype, 1, &probe))) {
       return Wrong(model, "has the control input '" + spec.name +
                               "', which is " + spec.text +
                               "; a control is one element of " +
-                              (is_id ? "UINT64, INT64, UINT32 or INT32"
+                              (is_id ? "UINT64, INT64, UINT32, INT32 or BYTES"
                                      : "INT32, INT64, FP32 or BOOL"));
     }
     ports.controls_.push_back({settings_of, spec.dtype, shape});
@@ -207,15 +219,16 @@ Status SequencePorts::CheckId(const SequencePlace& place) const {
       continue;
     }
     models::Tensor probe = models::Tensor::Make(control.dtype, control.shape);
+    if (PutId(place.id, &probe)) continue;
     const auto* number = std::get_if<uint64_t>(&place.id);
-    if (number != nullptr && PutId(control.dtype, *number, &probe)) continue;
-    return InvalidArgument("sequence_id is " +
-                           (number == nullptr
-                                ? "'" + std::get<std::string>(place.id) + "'"
-                                : std::to_string(*number)) +
-                           " but the model '" + model_ + "' takes it as " +
-                           std::string(models::DTypeName(control.dtype)) +
-                           "; send a number that fits")
+    return InvalidArgument(
+               "sequence_id is " +
+               (number == nullptr ? "'" + std::get<std::string>(place.id) + "'"
+                                  : std::to_string(*number)) +
+               " but the model '" + model_ + "' takes it as " +
+               std::string(models::DTypeName(control.dtype)) +
+               (control.dtype == models::kString ? "; send a text"
+                                                 : "; send a number that fits"))
         .At("sequence_id");
   }
   return OkStatus();
@@ -230,7 +243,7 @@ std::vector<NamedTensor> SequencePorts::Controls(
     bool holds = true;  // ready: each request is of a live sequence
     switch (settings.kind) {
       case SequenceControl::Kind::kCorrelationId:
-        PutId(control.dtype, std::get<uint64_t>(place.id), &tensor);
+        PutId(place.id, &tensor);
         break;
       case SequenceControl::Kind::kStart:
         holds = place.start;

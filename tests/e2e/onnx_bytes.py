@@ -73,3 +73,20 @@ def rows_of_table(rows, columns, location, kind=1):
              + _field(11, _port("ids", ["n"], kind=7))
              + _field(12, _port("y", ["n", columns], kind)))
     return _model(graph)
+
+
+def sum_of_sequence():
+    """INPUT, STATE_IN INT32 [n, 1], CORRID STRING [n, 1] -> OUTPUT and
+    STATE_OUT, their sum, and ID, the CORRID."""
+    one = ["n", 1]
+    graph = (_field(1, _node("Add", ["INPUT", "STATE_IN"], "STATE_OUT"))
+             + _field(1, _node("Identity", ["STATE_OUT"], "OUTPUT"))
+             + _field(1, _node("Identity", ["CORRID"], "ID"))
+             + _field(2, "sum_of_sequence")
+             + _field(11, _port("INPUT", one, kind=6))
+             + _field(11, _port("STATE_IN", one, kind=6))
+             + _field(11, _port("CORRID", one, kind=8))
+             + _field(12, _port("OUTPUT", one, kind=6))
+             + _field(12, _port("STATE_OUT", one, kind=6))
+             + _field(12, _port("ID", one, kind=8)))
+    return _model(graph)

@@ -16,6 +16,7 @@ import tritonclient.http as triton_http
 from tritonclient.utils import InferenceServerException
 
 from conftest import BINARY, REPO, start
+from onnx_bytes import sum_of_sequence
 
 MODEL = REPO / "tests" / "data" / "sequences" / "running_sum.onnx"
 CONTROLS = "".join(
@@ -76,6 +77,16 @@ def server(tmp_path_factory):
     (root / "from_file" / "initial_state").mkdir()
     (root / "from_file" / "initial_state" / "hundred").write_bytes(
         struct.pack("<i", 100))
+    put(root, "text_ids", """
+        max_batch_size: 4
+        sequence_batching {
+          oldest { max_candidate_sequences: 1000 }
+          control_input [ { name: "CORRID" control [ {
+            kind: CONTROL_SEQUENCE_CORRID data_type: TYPE_STRING } ] } ]
+          state [ { input_name: "STATE_IN" output_name: "STATE_OUT"
+                    data_type: TYPE_INT32 dims: [ 1 ] } ]
+        }""")
+    (root / "text_ids" / "1" / "model.onnx").write_bytes(sum_of_sequence())
     (root / "ensemble" / "1").mkdir(parents=True)
     (root / "ensemble" / "config.yaml").write_text("""
         ensemble:
@@ -142,6 +153,17 @@ def test_members_of_an_ensemble_keep_their_states(triton):
     said = refusal(triton, "ensemble", 1, sequence)
     assert "step 1 (model 'oldest')" in said
     assert "must specify the START flag on the first request" in said
+
+
+def test_a_model_takes_ids_that_are_texts(triton):
+    for name in "café", "b":
+        ask(triton, "text_ids", len(name), name, first=True)
+    for name in "café", "b":
+        answer = ask(triton, "text_ids", 10, name, last=True)
+        assert answer.as_numpy("ID").tolist() == [[name.encode()]]
+        assert answer.as_numpy("OUTPUT").tolist() == [[10 + len(name)]]
+    assert "takes it as BYTES; send a text" in refusal(
+        triton, "text_ids", 1, 7, first=True)
 
 
 def test_metadata_leaves_out_what_clients_do_not_send(server):
