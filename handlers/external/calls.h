@@ -34,6 +34,9 @@ class ModelCalls {
   // RESULT messages of calls that have ended; the models that gave them are let
   // go. Results of calls that were forgotten are left out.
   std::vector<handler::Message> TakeResults();
+  // No request is under way: what calls of earlier ones give late would keep
+  // its model from being unloaded.
+  void LetGoOfResults() { static_cast<void>(TakeResults()); }
   // The request that they were for is over: those under way are stopped.
   void Forget();
 

@@ -124,10 +124,7 @@ Status ExternalHandler::Ready() const {
   return status;
 }
 
-Status ExternalHandler::HasPlace() const {
-  RETURN_IF_ERROR(Ready());
-  return queue_.Check();
-}
+Status ExternalHandler::HasPlace() const { return queue_.Check(); }
 
 void ExternalHandler::StartAt(SequencePlace place, TensorRequest request,
                               TensorHandler::Done done, std::stop_token stop) {

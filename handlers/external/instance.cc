@@ -35,6 +35,8 @@ using std::chrono::milliseconds;
 constexpr auto kTick = milliseconds(50);
 constexpr auto kFirstPause = milliseconds(100);
 constexpr auto kLongestPause = milliseconds(10'000);
+// Requests wait for a process that comes back so soon; else they are refused.
+constexpr auto kWaitedPause = milliseconds(1'000);
 // A process that lived so long failed for another reason than its start.
 constexpr auto kHealthy = std::chrono::seconds(10);
 constexpr size_t kInlineBytes = 16 << 10;
@@ -58,8 +60,7 @@ class Instance final : public ExternalInstance {
   StatusOr<HandlerPorts> AwaitReady() override {
     MutexLock lock(mu_);
     while (!first_.has_value()) changed_.Wait(mu_);
-    if (first_->ok()) return **first_;
-    return first_->status();
+    return *first_;
   }
 
   Status Ready() const override {
@@ -80,10 +81,15 @@ class Instance final : public ExternalInstance {
       calls_.Forget();
       if (stop_.stop_requested()) return;
       if (Now() - begun > kHealthy) pause = kFirstPause;
-      Tell(Unavailable("the handler of the model '" + parts_.model + "' " +
-                       std::string(ended.message()))
-               .Because("handler_down")
-               .RetryAfterMs(pause.count()));
+      const Status down =
+          Unavailable("the handler of the model '" + parts_.model + "' " +
+                      std::string(ended.message()))
+              .Because("handler_down")
+              .RetryAfterMs(pause.count());
+      if (!Ready().ok() || pause > kWaitedPause) {
+        parts_.queue->Leave(number_, down);
+      }
+      Tell(down);
       parts_.restarts.Add();
       LogError("external handler ended", {{"model", parts_.model},
                                           {"instance", number_},
@@ -92,27 +98,20 @@ class Instance final : public ExternalInstance {
       const Clock::Time again = Now() + pause;
       while (!stop_.stop_requested() && Now() < again) {
         parts_.queue->EndStale(Now());
-        LetGoOfResults();
+        calls_.LetGoOfResults();
         std::this_thread::sleep_for(milliseconds(10));
       }
       pause = std::min(pause * 2, kLongestPause);
     }
   }
 
-  // No request is computed: what calls of earlier ones give late would keep its
-  // model from being unloaded.
-  void LetGoOfResults() { static_cast<void>(calls_.TakeResults()); }
-
   // The state for Ready, and the result of the first start.
   void Tell(const Status& status, std::optional<HandlerPorts> ports = {}) {
     MutexLock lock(mu_);
     state_ = status;
     if (first_.has_value()) return;
-    if (ports.has_value()) {
-      first_ = StatusOr<HandlerPorts>(*std::move(ports));
-    } else {
-      first_ = StatusOr<HandlerPorts>(status);
-    }
+    first_ = ports.has_value() ? StatusOr<HandlerPorts>(*std::move(ports))
+                               : StatusOr<HandlerPorts>(status);
     changed_.NotifyAll();
   }
 
@@ -172,13 +171,14 @@ class Instance final : public ExternalInstance {
       ASSIGN_OR_RETURN(models::TensorSpec spec, SpecFrom(output));
       ports.outputs.push_back(std::move(spec));
     }
+    parts_.queue->Join(number_);
     Tell(OkStatus(), std::move(ports));
     LogInfo("external handler ready", {{"model", parts_.model},
                                        {"instance", number_},
                                        {"pid", process_->pid()}});
     while (!stop_.stop_requested()) {
       RETURN_IF_ERROR(CheckHealth());
-      LetGoOfResults();
+      calls_.LetGoOfResults();
       ExternalJob job;
       if (!parts_.queue->Pop(Now() + kTick, &job)) continue;
       if (job.stop.stop_requested()) {

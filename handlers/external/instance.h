@@ -11,6 +11,7 @@
 #include <deque>
 #include <functional>
 #include <memory>
+#include <set>
 #include <stop_token>
 #include <string>
 #include <vector>
@@ -40,16 +41,22 @@ struct ExternalJob {
   std::function<void(StatusOr<TensorResponse>)> done;
 };
 
-// What waits for an instance. Bounded.
+// What waits for an instance. Bounded. While no instance serves, nothing comes
+// in.
 class ExternalQueue {
  public:
   explicit ExternalQueue(int64_t max_waiting) : max_waiting_(max_waiting) {}
 
-  // RESOURCE_EXHAUSTED when it is full, UNAVAILABLE when it is closed.
+  // RESOURCE_EXHAUSTED when it is full, UNAVAILABLE when it is closed or no
+  // instance serves.
   Status Check() const;
   Status Push(ExternalJob job);
   // Waits for a job until then; false: there is none.
   bool Pop(Clock::Time until, ExternalJob* job);
+  // The instance of that number serves, or will soon: its process is started
+  // again. Without the last one, what waits ends with `why`.
+  void Join(int64_t instance);
+  void Leave(int64_t instance, const Status& why);
   // Nothing more comes in; what waits ends with `status`.
   void Close(const Status& status);
   // Those whose time is over or whose client left.
@@ -63,6 +70,8 @@ class ExternalQueue {
   CondVar changed_;
   std::deque<ExternalJob> jobs_ GUARDED_BY(mu_);
   bool closed_ GUARDED_BY(mu_) = false;
+  std::set<int64_t> serving_ GUARDED_BY(mu_);
+  Status why_none_ GUARDED_BY(mu_) = Unavailable("the handler is starting");
 };
 
 // All outlive the instance.

@@ -16,6 +16,7 @@ Status ExternalQueue::CheckLocked() const {
         .Because("draining")
         .RetryAfterMs(1000);
   }
+  if (serving_.empty()) return why_none_;
   if (static_cast<int64_t>(jobs_.size()) < max_waiting_) return OkStatus();
   return ResourceExhausted(
              "the handler's queue is full: " + std::to_string(jobs_.size()) +
@@ -44,6 +45,22 @@ bool ExternalQueue::Pop(Clock::Time until, ExternalJob* job) {
   *job = std::move(jobs_.front());
   jobs_.pop_front();
   return true;
+}
+
+void ExternalQueue::Join(int64_t instance) {
+  MutexLock lock(mu_);
+  serving_.insert(instance);
+}
+
+void ExternalQueue::Leave(int64_t instance, const Status& why) {
+  std::deque<ExternalJob> left;
+  {
+    MutexLock lock(mu_);
+    serving_.erase(instance);
+    why_none_ = why;
+    if (serving_.empty()) left.swap(jobs_);
+  }
+  for (ExternalJob& job : left) job.done(why);
 }
 
 void ExternalQueue::Close(const Status& status) {

@@ -242,6 +242,57 @@ def test_what_breaks_costs_its_own_request(triton, server, value, told):
         "millrace_external_restarts_total").values()) == restarts + 1
 
 
+FRAGILE = """
+import os
+import millrace_handler
+
+class Fragile(millrace_handler.Handler):
+    inputs = {"x": ("FP32", [-1])}
+    outputs = {"y": ("FP32", [-1])}
+
+    def initialize(self, context):
+        if os.path.exists(os.environ["BROKEN"]):
+            raise RuntimeError("the file is broken")
+
+    def handle(self, inputs, context):
+        if inputs["x"][0] < -1:
+            open(os.environ["BROKEN"], "w").close()
+        if inputs["x"][0] < 0:
+            os._exit(3)
+        return {"y": inputs["x"]}
+
+millrace_handler.serve(Fragile())
+"""
+
+
+def test_requests_wait_for_a_process_that_comes_back(tmp_path, python):
+    external(tmp_path, "fragile", FRAGILE)
+    with start("--model-repository", tmp_path, env={
+            **python, "BROKEN": str(tmp_path / "broken")}) as server:
+        def one(value):
+            client = triton_http.InferenceServerClient(
+                f"127.0.0.1:{server.http_port}")
+            try:
+                return ask((triton_http, client), "fragile", [value]).tolist()
+            except InferenceServerException as refused:
+                return str(refused)
+        assert "exited with code 3" in one(-1)
+        # Its process is gone; nobody else pays for that.
+        with concurrent.futures.ThreadPoolExecutor(8) as pool:
+            assert list(pool.map(one, range(8))) == [[i] for i in range(8)]
+        # One that cannot start ends what waits, and is told.
+        assert "exited with code 3" in one(-2)
+        begun = time.monotonic()
+        assert "RuntimeError: the file is broken" in one(1)
+        assert time.monotonic() - begun < 20
+        assert "RuntimeError" in one(1)
+        (tmp_path / "broken").unlink()
+        until = time.monotonic() + 30
+        while one(1) != [1]:
+            assert time.monotonic() < until
+            time.sleep(0.1)
+
+
 @pytest.mark.parametrize("value, told", [
     (-4, "COMPLEX64"), (-5, "ValueError: minus five is no number for me")])
 def test_an_exception_is_the_answer_to_its_request(triton, server, value, told):
