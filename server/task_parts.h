@@ -14,6 +14,9 @@ namespace millrace::server {
 
 // The one output of a task in the Open Inference Protocol: BYTES [results].
 inline constexpr std::string_view kTaskOutput = "output";
+// Where this is asked for, BYTES are a tensor, which the model's handler of
+// tensors gets: the class of each token, as KServe has it.
+inline constexpr std::string_view kClassesOutput = "output-0";
 
 // Adds a part for each element: its length as four bytes, little-endian, then
 // its bytes. INVALID_ARGUMENT names the input.

@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <map>
+#include <optional>
 #include <utility>
 
 #include "handlers/named_tensors.h"
@@ -203,6 +204,7 @@ class Builder {
         step.input_map.begin(), step.input_map.end(), [&](const auto& each) {
           return Find(ports.inputs, each.first) != nullptr;
         });
+    std::optional<TaskForm> fitting;  // by its inputs
     for (size_t i = 0; !is_graph && i < ports.task_forms.size(); ++i) {
       TaskForm form = ports.task_forms[i];
       if (form.inputs.size() != step.input_map.size()) continue;
@@ -218,9 +220,16 @@ class Builder {
           form.inputs.begin(), form.inputs.end(), [&](const TensorSpec& spec) {
             return step.input_map.count(spec.name) > 0;
           });
-      if (fits) return form;
+      if (!fits) continue;
+      if (!fitting.has_value()) fitting = form;
+      const bool gives_all =
+          std::all_of(step.output_map.begin(), step.output_map.end(),
+                      [&](const auto& each) {
+                        return Find(form.outputs, each.first) != nullptr;
+                      });
+      if (gives_all) return form;
     }
-    return {ports.inputs, ports.outputs};
+    return fitting.value_or(TaskForm{ports.inputs, ports.outputs});
   }
 
   // Behind the names of the model's own inputs.

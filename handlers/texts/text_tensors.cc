@@ -55,6 +55,15 @@ class TextTensors final : public ForwardingHandler, public HasTaskForms {
       : ForwardingHandler(std::move(graph)), texts_(texts), pool_(pool) {}
 
   std::vector<TaskForm> task_forms() const override {
+    if (of_tokens()) {
+      std::vector<TaskForm> forms = TaskFormsOf(inner());
+      forms.push_back({{Bytes("")},
+                       {{.name = kOutput,
+                         .dtype = DType::kI64,
+                         .dims = {-1, 1, -1},
+                         .text = "INT64"}}});
+      return forms;
+    }
     const int64_t size = RowSize(inner(), kind());
     models::TensorSpec rows{.name = kOutput,
                             .dtype = DType::kF32,
@@ -76,7 +85,7 @@ class TextTensors final : public ForwardingHandler, public HasTaskForms {
   }
 
   void Start(TensorRequest request, Done done, std::stop_token stop) override {
-    if (!HasTexts(request)) {
+    if (!HasTexts(request) || (of_tokens() && !AsksClasses(request))) {
       return inner().Start(std::move(request), std::move(done),
                            std::move(stop));
     }
@@ -100,6 +109,12 @@ class TextTensors final : public ForwardingHandler, public HasTaskForms {
 
  private:
   TaskKind kind() const { return texts_->facts().kind; }
+  bool of_tokens() const { return kind() == TaskKind::kTokenClassify; }
+
+  static bool AsksClasses(const TensorRequest& request) {
+    return std::find(request.outputs.begin(), request.outputs.end(), kOutput) !=
+           request.outputs.end();
+  }
 
   StatusOr<TextRequest> Read(const TensorRequest& request) const {
     for (const std::string& name : request.outputs) {
@@ -181,8 +196,35 @@ class TextTensors final : public ForwardingHandler, public HasTaskForms {
     return items;
   }
 
+  // [texts, 1, tokens]
+  static StatusOr<TensorResponse> ClassesOfTokens(const TextResponse& answer) {
+    constexpr int64_t kNoToken = -100;
+    int64_t length = 0;
+    for (const TextRow& row : answer.rows) {
+      length = std::max(length, row.num_tokens);
+    }
+    const auto num_rows = static_cast<int64_t>(answer.rows.size());
+    models::Tensor classes =
+        models::Tensor::Make(DType::kI64, {num_rows, 1, length});
+    auto* next = classes.data<int64_t>();
+    for (const TextRow& row : answer.rows) {
+      const auto size = static_cast<int64_t>(row.values.size()) /
+                        std::max<int64_t>(row.num_tokens, 1);
+      for (int64_t token = 0; token < length; ++token, ++next) {
+        const auto scores = row.values.begin() + token * size;
+        *next = token < row.num_tokens
+                    ? std::max_element(scores, scores + size) - scores
+                    : kNoToken;
+      }
+    }
+    TensorResponse response;
+    response.outputs.push_back({kOutput, std::move(classes)});
+    return response;
+  }
+
   StatusOr<TensorResponse> Answer(const std::vector<std::string>& outputs,
                                   const TextResponse& answer) const {
+    if (of_tokens()) return ClassesOfTokens(answer);
     const auto num_rows = static_cast<int64_t>(answer.rows.size());
     const size_t size = answer.rows.empty() ? 0 : answer.rows[0].values.size();
     models::Tensor values = models::Tensor::Make(

@@ -6,6 +6,10 @@
 //   rerank         FP32 [pairs]
 //   classify_text  INT64 [texts], the best class, and "scores" FP32 [texts,
 //                  classes]
+//   token_classify INT64 [texts, 1, tokens], the best class of each token,
+//                  those around the text included; -100 behind a text that is
+//                  shorter than the longest. Only where "output-0" is asked
+//                  for by name: other requests get entities (task_tensors.h)
 //
 // Texts are one input, of any name and shape. Pairs are an input [pairs, 2], or
 // "query" (one text, or as many as the other has) and an input of any other

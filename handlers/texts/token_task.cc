@@ -137,6 +137,7 @@ class TokenTask final : public TaskHandler {
   }
 
   Status HasPlace() const override { return parts_.tensors->HasPlace(); }
+  TextHandler* scores() const { return texts_.get(); }
 
  private:
   // Tokens that stand before a text's own.
@@ -317,6 +318,11 @@ Status CheckLabels(const TaskParts& parts, const TextFiles& files) {
 }
 
 }  // namespace
+
+TextHandler* TokenScores(TaskHandler* task) {
+  const auto* tokens = dynamic_cast<const TokenTask*>(task);
+  return tokens == nullptr ? nullptr : tokens->scores();
+}
 
 StatusOr<std::unique_ptr<TaskHandler>> MakeTokenTask(const TaskParts& parts) {
   ASSIGN_OR_RETURN(TextFiles files, ReadTextFiles(parts));

@@ -14,9 +14,14 @@
 #include "config/base/status.h"
 #include "handlers/make_task.h"
 #include "handlers/task.h"
+#include "handlers/texts/text_task.h"
 
 namespace millrace::handlers {
 
 StatusOr<std::unique_ptr<TaskHandler>> MakeTokenTask(const TaskParts& parts);
+
+// What scores the tokens of such a task's texts: a row has the scores of each
+// of its tokens in turn. Null of another task; lives as long as `task`.
+TextHandler* TokenScores(TaskHandler* task);
 
 }  // namespace millrace::handlers

@@ -1,5 +1,6 @@
 #include "server/grpc/task_codec.h"
 
+#include <algorithm>
 #include <memory>
 #include <nlohmann/json.hpp>
 #include <string>
@@ -68,7 +69,11 @@ Status AddInput(const inference::ModelInferRequest& request, int input_idx,
 }  // namespace
 
 bool AsksTask(const inference::ModelInferRequest& request) {
-  return request.inputs_size() > 0 && request.inputs(0).datatype() == "BYTES";
+  return request.inputs_size() > 0 && request.inputs(0).datatype() == "BYTES" &&
+         std::none_of(request.outputs().begin(), request.outputs().end(),
+                      [](const auto& output) {
+                        return output.name() == kClassesOutput;
+                      });
 }
 
 StatusOr<TaskCall> DecodeTask(const inference::ModelInferRequest& request) {

@@ -103,6 +103,15 @@ Status ReadInput(const Json& input, size_t input_idx, std::string_view& tail,
   return CheckElements(*name, shape, parts.size() - first);
 }
 
+bool AsksClasses(const Json& root) {
+  const Json* outputs = FindField(root, "outputs");
+  if (outputs == nullptr || !outputs->is_array()) return false;
+  return std::any_of(outputs->begin(), outputs->end(), [](const Json& output) {
+    const Json* name = output.is_object() ? FindField(output, "name") : nullptr;
+    return name != nullptr && *name == kClassesOutput;
+  });
+}
+
 Status ReadOutputs(const Json& root, TaskInferBody& body) {
   ASSIGN_OR_RETURN(const Json* outputs, handlers::ReadArray(root, "outputs"));
   if (outputs == nullptr || outputs->empty()) return OkStatus();
@@ -231,8 +240,9 @@ StatusOr<std::optional<TaskInferBody>> ReadTaskInfer(
     return std::optional<TaskInferBody>();
   }
   const Json* datatype = FindField(inputs->front(), "datatype");
-  if (datatype == nullptr || *datatype != "BYTES")
+  if (datatype == nullptr || *datatype != "BYTES" || AsksClasses(root)) {
     return std::optional<TaskInferBody>();
+  }
 
   TaskInferBody read;
   ASSIGN_OR_RETURN(read.id, handlers::ReadString(root, "id"));

@@ -25,8 +25,10 @@
 #include "handlers/tensors.h"
 #include "handlers/texts/text_files.h"
 #include "handlers/texts/text_parts.h"
+#include "handlers/texts/text_ports.h"
 #include "handlers/texts/text_task.h"
 #include "handlers/texts/text_tensors.h"
+#include "handlers/texts/token_task.h"
 #include "models/encoder/encoder_files.h"
 #include "models/graph/execution_context.h"
 #include "models/graph/import.h"
@@ -426,6 +428,9 @@ StatusOr<std::shared_ptr<Servable>> LoadGraph(
     } else {
       ASSIGN_OR_RETURN(task, handlers::MakeTaskHandler(parts));
       handler = handlers::MakeTaskTensors(std::move(handler), task.get(), pool);
+      if (auto* const scores = handlers::TokenScores(task.get())) {
+        handler = handlers::MakeTextTensors(std::move(handler), scores, pool);
+      }
     }
   }
   LogFieldList fields;

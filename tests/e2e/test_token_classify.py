@@ -136,6 +136,36 @@ def test_tritonclient_over_grpc(server):
                      parameters={"aggregation_strategy": "best"})
 
 
+@pytest.mark.parametrize("name", MODELS)
+@pytest.mark.parametrize("wire", ["json", "http", "grpc"])
+def test_classes_of_tokens_as_kserve_gives_them(server, name, wire):
+    golden = GOLDEN[name]
+    label2id = json.loads((DATA / name / "config.json").read_text())["label2id"]
+    texts = np.array(golden["texts"], object)
+    if wire == "json":
+        output, = post(server, f"/v2/models/{name}/infer", {
+            "inputs": [{"name": "input-0", "datatype": "BYTES",
+                        "shape": [len(texts)], "data": golden["texts"]}],
+            "outputs": [{"name": "output-0"}]})["outputs"]
+        assert output["datatype"] == "INT64"
+        got = np.array(output["data"]).reshape(output["shape"])
+    else:
+        module = triton_http if wire == "http" else triton_grpc
+        given = module.InferInput("input-0", [len(texts)], "BYTES")
+        given.set_data_from_numpy(texts)
+        client = module.InferenceServerClient(
+            f"127.0.0.1:{getattr(server, wire + '_port')}")
+        got = client.infer(name, [given], outputs=[
+            module.InferRequestedOutput("output-0")]).as_numpy("output-0")
+    assert got.shape[:2] == (len(texts), 1)
+    for classes, entities in zip(got[:, 0], golden["all"]):
+        for each in entities:
+            assert classes[each["index"]] == label2id[each["entity"]]
+        last = max([each["index"] for each in entities], default=0) + 1
+        assert (classes[:last + 1] >= 0).all()  # with those around the text
+        assert (classes[last + 1:] == -100).all()
+
+
 def test_labels_of_a_file(server):
     golden = GOLDEN["bert_ner"]
     names = dict(zip(["O", "B-PER", "I-PER", "B-LOC", "I-LOC", "MISC"],
