@@ -62,8 +62,7 @@ class DriftHandler final : public ForwardingHandler {
 
 std::unique_ptr<TensorHandler> MakeDriftHandler(
     std::unique_ptr<TensorHandler> inner, std::shared_ptr<DriftMonitor> monitor,
-    std::string activation) {
-  std::string output = inner->outputs().front().name;
+    std::string activation, std::string output) {
   return std::make_unique<DriftHandler>(
       std::move(inner),
       Watch{std::move(monitor), std::move(activation), std::move(output)});

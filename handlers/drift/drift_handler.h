@@ -1,6 +1,6 @@
 // A classifier's handler that gives each prediction to a drift monitor: the
-// best class of each row of the graph's first output, after `activation` as of
-// task classify.
+// best class of each row of the graph's output of that name, after `activation`
+// as of task classify.
 #pragma once
 
 #include <memory>
@@ -11,10 +11,10 @@
 
 namespace millrace::handlers {
 
-// Thread-safe. Requests that leave the first output out are not counted, nor
-// are scores that are not numbers.
+// Thread-safe. Requests that leave the output out are not counted, nor are
+// scores that are not numbers.
 std::unique_ptr<TensorHandler> MakeDriftHandler(
     std::unique_ptr<TensorHandler> inner, std::shared_ptr<DriftMonitor> monitor,
-    std::string activation);
+    std::string activation, std::string output);
 
 }  // namespace millrace::handlers

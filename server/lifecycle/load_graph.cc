@@ -197,10 +197,12 @@ StatusOr<std::shared_ptr<handlers::DriftMonitor>> DriftOf(
   if (pipeline.drift == nullptr) {
     return std::shared_ptr<handlers::DriftMonitor>();
   }
-  if (task == nullptr || task->kind != config::TaskKind::kClassify) {
+  if (task == nullptr || (task->kind != config::TaskKind::kClassify &&
+                          task->kind != config::TaskKind::kClassifyText)) {
     return InvalidArgument(
-               "drift is set without 'task: classify', whose predictions it "
-               "watches; add the task or leave it out")
+               "drift is set without 'task: classify' or 'classify_text', "
+               "whose "
+               "predictions it watches; add the task or leave it out")
         .At("drift");
   }
   std::optional<handlers::PredictionCounts> baseline;
@@ -392,8 +394,15 @@ StatusOr<std::shared_ptr<Servable>> LoadGraph(
                    DriftOf(pipeline, task_settings.get(), id, facts.version,
                            TaskPath(settings.path), metrics));
   if (drift != nullptr) {
+    std::string scores = handler->outputs().front().name;
+    if (task_settings->kind == config::TaskKind::kClassifyText) {
+      ASSIGN_OR_RETURN(
+          const handlers::TextPorts ports,
+          handlers::TextPorts::Find(*handler, task_settings->kind));
+      scores = ports.output;
+    }
     handler = handlers::MakeDriftHandler(std::move(handler), drift,
-                                         task_settings->activation);
+                                         task_settings->activation, scores);
   }
   std::unique_ptr<handlers::TaskHandler> task;
   std::unique_ptr<handlers::TextHandler> texts;

@@ -13,6 +13,8 @@ import tritonclient.grpc as triton_grpc
 
 from conftest import REPO, start
 from test_observability import Prometheus, impatient
+from test_texts import CLASSIFY, put_onnx
+from texts import post
 
 DATA = REPO / "tests" / "data" / "image"
 TASK = """
@@ -116,6 +118,23 @@ def test_from_no_baseline_to_a_gauge(tmp_path):
         for of, value in wanted.items():
             assert found[of] == pytest.approx(value, rel=1e-9)
             assert told[of + "_psi"] == pytest.approx(value, rel=1e-9)
+
+
+def test_classes_of_texts_are_watched(tmp_path):
+    put_onnx(tmp_path, "bert_classify", "classify_text")
+    with open(tmp_path / "bert_classify" / "config.yaml", "a") as config:
+        config.write("drift: {window: 100}\n")
+    texts = CLASSIFY["texts"][:4]
+    with start("--model-repository", tmp_path) as server:
+        probs = np.array([each["probs"] for each in post(server, "/classify", {
+            "model": "bert_classify", "input": texts})["data"]])
+        told = json.loads(server.get("/v2/models/bert_classify/drift"))
+    assert told["predictions"] == len(texts)
+    best = np.bincount(probs.argmax(1), minlength=probs.shape[1])
+    assert told["classes"] == {
+        str(i): int(count) for i, count in enumerate(best) if count > 0}
+    assert told["confidence"] == np.histogram(
+        probs.max(1), 20, (0, 1))[0].tolist()
 
 
 def test_versions_and_wires_are_told_apart(tmp_path):
