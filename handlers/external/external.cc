@@ -61,6 +61,34 @@ StatusOr<TaskResponse> ResultsOf(StatusOr<TensorResponse> response) {
   return results;
 }
 
+// What was declared may be left out, but is of its type and sizes. Nothing
+// declared: anything.
+Status CheckAnswer(const std::vector<models::TensorSpec>& declared,
+                   const TensorResponse& response) {
+  if (declared.empty()) return OkStatus();
+  for (const NamedTensor& output : response.outputs) {
+    const auto spec =
+        std::ranges::find(declared, output.name, &models::TensorSpec::name);
+    if (spec == declared.end()) {
+      return Internal("gave '" + output.name +
+                      "', which it did not declare; it declared " +
+                      NamesOf(declared));
+    }
+    const models::Shape& shape = output.tensor.shape();
+    bool fits = output.tensor.dtype() == spec->dtype &&
+                (!spec->rank_known ||
+                 static_cast<size_t>(shape.rank()) == spec->dims.size());
+    for (size_t i = 0; fits && spec->rank_known && i < spec->dims.size(); ++i) {
+      fits = spec->dims[i] < 0 || spec->dims[i] == shape[static_cast<int>(i)];
+    }
+    if (fits) continue;
+    return Internal("gave '" + output.name + "' as " +
+                    models::TypeText(output.tensor.dtype(), shape) +
+                    " but declared " + spec->text);
+  }
+  return OkStatus();
+}
+
 }  // namespace
 
 ExternalHandler::ExternalHandler(ExternalParts parts)
@@ -157,17 +185,23 @@ Status ExternalHandler::TryStart(const SequencePlace& place,
   job.deadline =
       EarlierDeadline(request.deadline, request.timeout, *parts_.clock);
   job.stop = std::move(stop);
-  if (request.outputs.empty()) return Submit(std::move(job), done);
   // The bases give all that their handler does.
-  return Submit(std::move(job), [done, wanted = std::move(request.outputs)](
-                                    StatusOr<TensorResponse> response) {
-    if (response.ok()) {
-      std::erase_if(response->outputs, [&](const auto& output) {
-        return std::ranges::find(wanted, output.name) == wanted.end();
+  return Submit(
+      std::move(job), [this, done, wanted = std::move(request.outputs)](
+                          StatusOr<TensorResponse> response) {
+        if (response.ok()) {
+          const Status answer = CheckAnswer(ports_.outputs, *response);
+          if (!answer.ok())
+            return done(answer.Prefixed("the handler of the model '" +
+                                        parts_.model + "'"));
+        }
+        if (response.ok() && !wanted.empty()) {
+          std::erase_if(response->outputs, [&](const auto& output) {
+            return std::ranges::find(wanted, output.name) == wanted.end();
+          });
+        }
+        done(std::move(response));
       });
-    }
-    done(std::move(response));
-  });
 }
 
 void ExternalHandler::Start(TaskRequest request, TaskHandler::Done done,

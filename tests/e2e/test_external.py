@@ -242,6 +242,37 @@ def test_what_breaks_costs_its_own_request(triton, server, value, told):
         "millrace_external_restarts_total").values()) == restarts + 1
 
 
+WRONG = """
+import millrace_handler
+import numpy as np
+
+class Wrong(millrace_handler.Handler):
+    inputs = {"x": ("FP32", [-1])}
+    outputs = {"y": ("FP32", [-1])}
+
+    def handle(self, inputs, context):
+        x = inputs["x"]
+        return [{"y": x}, {"z": x}, {"y": x.astype("f8")},
+                {"y": x.reshape(1, -1)}][int(x[0])]
+
+millrace_handler.serve(Wrong())
+"""
+
+
+def test_an_answer_that_was_not_declared_is_an_error(tmp_path, python):
+    external(tmp_path, "wrong", WRONG)
+    with start("--model-repository", tmp_path, env=python) as server:
+        http = triton_http, triton_http.InferenceServerClient(
+            f"127.0.0.1:{server.http_port}")
+        for value, told in [(1, "gave 'z', which it did not declare"),
+                            (2, "gave 'y' as FP64 [1] but declared FP32"),
+                            (3, "gave 'y' as FP32 [1, 1] but declared FP32")]:
+            with pytest.raises(InferenceServerException) as failed:
+                ask(http, "wrong", [value])
+            assert told in str(failed.value)
+        assert ask(http, "wrong", [0]).tolist() == [0]
+
+
 FRAGILE = """
 import os
 import millrace_handler
