@@ -50,6 +50,7 @@ EngineLoop::EngineLoop(models::Runner& runner, models::Runner* draft,
                        Admission& admission, StatsBoard& board,
                        const EngineMetrics& metrics)
     : runner_(runner),
+      ahead_(dynamic_cast<const models::RunnerAhead*>(&runner)),
       draft_(draft),
       limits_(limits),
       model_(options.model),
@@ -67,13 +68,15 @@ EngineLoop::EngineLoop(models::Runner& runner, models::Runner* draft,
                .windows = runner.info().windows,
                .max_rows = limits.max_tokens,
                .store = store}),
-      batch_(runner.info().limits),
       target_itl_seconds_(Seconds(options.target_itl)),
       has_adapters_(options.has_adapters) {
   const SpeculativeOptions& speculative = options.speculative;
   if (speculative.num_tokens > 0) {
     speculation_ = std::make_unique<Speculation>(
         MakeDrafter(options), speculative.num_tokens, speculative.always);
+  }
+  for (int i = 0; i < (ahead_ == nullptr ? 1 : 2); ++i) {
+    spare_.push_back(std::make_unique<StepInFlight>(runner.info().limits));
   }
   for (int32_t slot = limits.max_seqs - 1; slot >= 0; --slot) {
     free_slots_.push_back(slot);
@@ -122,6 +125,7 @@ void EngineLoop::Run() {
     Receive(std::move(taken.jobs));
     EndUnwanted(taken.closed);
     DeliverEndings();
+    while (jobs_.empty() && !in_flight_.empty()) EndStep();
     if (taken.closed && jobs_.empty()) queue_.Ended();
     if (taken.quit) {
       if (offload_) offload_->Save(ledger_.pages().total());
@@ -181,31 +185,72 @@ void EngineLoop::EndUnwanted(bool closed) {
 }
 
 bool EngineLoop::RunStep() {
-  const Plan plan = PlanStep();
-  if (plan.rows.empty() && offload_ && offload_->fetching()) return false;
-  CHECK(!plan.rows.empty(), "a step with work to do has rows");
-  CarryOut(plan);
-  PostStats();
-  timeline_.Prepare(runner_);
-  StepTimeline::Step step =
-      timeline_.on() ? StepOf(plan) : StepTimeline::Step{};
-  const Clock::Time begun = clock_.Now();
-  runner_.Launch(batch_);
-  // A device works by itself from here to Wait: room for what needs no result.
-  metrics_.batch_size.Observe(static_cast<double>(plan.rows.size()));
-  metrics_.step_tokens.Observe(batch_.num_tokens);
+  if (in_flight_.empty()) {
+    const Plan plan = PlanStep();
+    if (plan.rows.empty() && offload_ && offload_->fetching()) return false;
+    CHECK(!plan.rows.empty(), "a step with work to do has rows");
+    Launch(plan);
+  }
+  LaunchAhead();
+  EndStep();
+  return true;
+}
 
+void EngineLoop::Launch(const Plan& plan) {
+  const bool is_ahead = !in_flight_.empty();
+  in_flight_.push_back(std::move(spare_.back()));
+  spare_.pop_back();
+  StepInFlight& step = *in_flight_.back();
+  CarryOut(plan, step);
+  PostStats();
+  if (!is_ahead) timeline_.Prepare(runner_);
+  step.timeline = !is_ahead && timeline_.on() ? StepOf(plan, step.batch)
+                                              : StepTimeline::Step{};
+  step.launched = clock_.Now();
+  runner_.Launch(step.batch);
+  // A device works by itself from here on: room for what needs no result.
+  metrics_.batch_size.Observe(static_cast<double>(plan.rows.size()));
+  metrics_.step_tokens.Observe(step.batch.num_tokens);
+  if (is_ahead) metrics_.steps_ahead.Add();
+}
+
+void EngineLoop::LaunchAhead() {
+  // A store reads pages and a draft model computes between two steps, and a
+  // capture is told of one step at a time.
+  if (ahead_ == nullptr || offload_ || draft_ != nullptr || timeline_.on() ||
+      in_flight_.back()->has_drafts || !ahead_->MayLaunchAhead() ||
+      (speculation_ && !draft_lull_.Rests())) {
+    return;
+  }
+  const FairSteps before = fair_steps_;
+  const Plan plan = PlanStep();
+  if (plan.rows.empty() || !plan.preempted.empty()) {
+    fair_steps_ = before;
+    return;
+  }
+  draft_lull_.Rested();
+  Launch(plan);
+}
+
+void EngineLoop::EndStep() {
+  std::unique_ptr<StepInFlight> step = std::move(in_flight_.front());
+  in_flight_.erase(in_flight_.begin());
   const StatusOr<const StepResult*> result = runner_.Wait();
   ++steps_;
+  free_slots_.insert(free_slots_.end(), held_slots_.begin(), held_slots_.end());
+  held_slots_.clear();
   if (result.ok()) {
     const Clock::Time ended = clock_.Now();
+    // One that was launched ahead began when the step before it ended.
+    const Clock::Time begun = std::max(step->launched, last_end_);
+    last_end_ = ended;
     const double seconds = Seconds(ended - begun);
-    if (step.rows > 0) {
-      step.begin = begun;
-      step.end = ended;
-      timeline_.Add(step);
+    if (step->timeline.rows > 0) {
+      step->timeline.begin = begun;
+      step->timeline.end = ended;
+      timeline_.Add(step->timeline);
     }
-    cost_.Observe(shape_, seconds);
+    cost_.Observe(step->shape, seconds);
     if (steps_ % kStepsAPrice == 0 && cost_.known()) {
       metrics_.SetPrices(cost_.prices());
     }
@@ -214,25 +259,40 @@ bool EngineLoop::RunStep() {
       metrics_.SetPeaks(utilization_.roofline());
     }
     metrics_.AddPhases(account);
-    Apply(plan, **result);
-    if (offload_) offload_->Save(batch_.num_tokens / models::kPageTokens + 1);
-    return true;
+    Apply(*step, **result);
+    if (offload_) {
+      offload_->Save(step->batch.num_tokens / models::kPageTokens + 1);
+    }
+  } else {
+    Fail(result.status());
   }
-  LogError("a step failed, its requests end",
-           {{"model", model_}, {"status", result.status().ToString()}});
-  // What the step wrote is worthless, and so is what stands on it.
-  for (std::unique_ptr<Job>& job : jobs_) {
-    if (!job->sequence.running()) continue;
-    End(job, result.status(), FinishReason::kError);
-  }
-  ledger_.Forget();
-  return true;
+  spare_.push_back(std::move(step));
 }
 
-StepTimeline::Step EngineLoop::StepOf(const Plan& plan) const {
+void EngineLoop::Fail(const Status& status) {
+  LogError("a step failed, its requests end",
+           {{"model", model_}, {"status", status.ToString()}});
+  // What the step wrote is worthless, and so is what stands on it.
+  for (std::unique_ptr<Job>& job : jobs_) {
+    if (!job || !job->sequence.running()) continue;
+    End(job, status, FinishReason::kError);
+  }
+  for (std::unique_ptr<StepInFlight>& step : in_flight_) {
+    (void)runner_.Wait();
+    ++steps_;
+    spare_.push_back(std::move(step));
+  }
+  in_flight_.clear();
+  free_slots_.insert(free_slots_.end(), held_slots_.begin(), held_slots_.end());
+  held_slots_.clear();
+  ledger_.Forget();
+}
+
+StepTimeline::Step EngineLoop::StepOf(const Plan& plan,
+                                      const models::StepBatch& batch) const {
   StepTimeline::Step step;
-  step.rows = batch_.num_tokens;
-  step.sequences = batch_.num_seqs;
+  step.rows = batch.num_tokens;
+  step.sequences = batch.num_seqs;
   for (const PlannedRows& rows : plan.rows) {
     const Sequence& sequence = jobs_[rows.sequence]->sequence;
     step.prompt_rows += std::clamp(sequence.num_prompt - sequence.num_computed,
@@ -243,10 +303,15 @@ StepTimeline::Step EngineLoop::StepOf(const Plan& plan) const {
 
 Plan EngineLoop::PlanStep() {
   sequences_.clear();
-  for (const auto& job : jobs_) sequences_.push_back(&job->sequence);
-  if (speculation_) ProposeDrafts();
+  for (const auto& job : jobs_) {
+    sequences_.push_back(&job->sequence);
+    job->sequence.draft.clear();
+  }
+  if (speculation_ && in_flight_.empty()) ProposeDrafts();
   if (offload_) offload_->Land(sequences_);
-  auto views = ledger_.Views(sequences_, limits_, offload_.get());
+  PolicyLimits limits = limits_;
+  limits.max_seqs -= static_cast<int32_t>(held_slots_.size());
+  auto views = ledger_.Views(sequences_, limits, offload_.get());
   const Clock::Time now = clock_.Now();
   return fair_steps_.Make(views, [&](std::span<const SequenceView> seen) {
     return PlanOf(seen, now);
@@ -256,6 +321,7 @@ Plan EngineLoop::PlanStep() {
 Plan EngineLoop::PlanOf(std::span<const SequenceView> views,
                         Clock::Time now) const {
   PolicyLimits limits = limits_;
+  limits.max_seqs -= static_cast<int32_t>(held_slots_.size());
   limits.several_tenants = KnowSeveralTenants(views) &&
                            (OfSeveralTenants(views) || asking_.Several(now));
   if (target_itl_seconds_ > 0 && cost_.known()) {
@@ -271,7 +337,6 @@ void EngineLoop::ProposeDrafts() {
   StepShape decodes;
   for (const auto& job : jobs_) {
     Sequence& sequence = job->sequence;
-    sequence.draft.clear();
     job->drafts.draft = {};
     if (!sequence.running() ||
         sequence.num_tokens() - sequence.num_computed != 1) {
@@ -283,28 +348,40 @@ void EngineLoop::ProposeDrafts() {
     targets.push_back({&sequence, &job->drafts});
   }
   metrics_.draft_seconds.Add(speculation_->Propose(targets, decodes, cost_));
+  draft_lull_.Asked(std::ranges::any_of(targets, [](const auto& target) {
+    return !target.sequence->draft.empty();
+  }));
 }
 
-void EngineLoop::CarryOut(const Plan& plan) {
+void EngineLoop::CarryOut(const Plan& plan, StepInFlight& step) {
   const Clock::Time now = clock_.Now();
   for (const int32_t i : plan.preempted) Preempt(*jobs_[i]);
-  StepBuilder builder(batch_);
-  shape_ = {};
+  StepBuilder builder(step.batch);
+  step.shape = {};
+  step.rows.clear();
+  step.has_drafts = false;
   ledger_.Admit(plan, sequences_, builder);
   for (const int32_t i : plan.admitted) Start(*jobs_[i]);
   for (const PlannedRows& rows : plan.rows) {
     Job& job = *jobs_[rows.sequence];
-    ledger_.Grow(job.sequence, rows.num_rows);
-    shape_ += ShapeOfRows(job.sequence.num_computed, rows.num_rows, 0);
-    builder.Add(job.sequence, rows.num_rows);
-    shape_.samples = batch_.num_samples;
+    Sequence& sequence = job.sequence;
+    ledger_.Grow(sequence, rows.num_rows);
+    step.shape += ShapeOfRows(sequence.num_launched(), rows.num_rows, 0);
+    builder.Add(sequence, rows.num_rows);
+    step.shape.samples = step.batch.num_samples;
+    step.rows.push_back({&job, rows});
+    step.has_drafts = step.has_drafts || rows.num_draft > 0;
+    const bool draws =
+        sequence.num_launched() + rows.num_rows >= sequence.num_to_run();
+    sequence.rows_in_flight += rows.num_rows;
+    if (draws) sequence.drawn_by = step.batch.num_samples - 1;
     if (job.scheduled) continue;
     job.scheduled = true;
     job.began = now;
-    metrics_.AddScheduled(job.sequence, prefix_caching_);
+    metrics_.AddScheduled(sequence, prefix_caching_);
     if (job.trace) job.trace->Stamp(Stage::kScheduled, now);
     metrics_.queue_time.Observe(Seconds(now - job.submitted));
-    job.TellProgress(job.sequence.num_found, now);
+    job.TellProgress(sequence.num_found, now);
   }
 }
 
@@ -332,6 +409,13 @@ void EngineLoop::Start(Job& job) {
 void EngineLoop::End(std::unique_ptr<Job>& job, Status status,
                      FinishReason reason) {
   fair_order_.Ended(job->tenant, job->fair_prompt, job->num_output());
+  for (const std::unique_ptr<StepInFlight>& step : in_flight_) {
+    for (StepInFlight::Rows& rows : step->rows) {
+      if (rows.job != job.get()) continue;
+      rows.job = nullptr;
+      metrics_.discarded_rows.Add(rows.planned.num_rows);
+    }
+  }
   GiveBack(job->sequence);
   StreamEnd end = {.status = std::move(status), .reason = reason};
   end.prompt_tokens = job->sequence.num_prompt;
@@ -345,8 +429,11 @@ void EngineLoop::GiveBack(Sequence& sequence) {
   ledger_.GiveBack(sequence);
   if (!sequence.running()) return;
   if (speculation_) speculation_->Release(sequence);
-  free_slots_.push_back(sequence.slot);
+  const bool is_named = sequence.rows_in_flight > 0;
+  (is_named ? held_slots_ : free_slots_).push_back(sequence.slot);
   sequence.slot = -1;
+  sequence.rows_in_flight = 0;
+  sequence.drawn_by = -1;
 }
 
 void EngineLoop::DeliverEndings() {

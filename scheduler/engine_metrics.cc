@@ -68,6 +68,15 @@ EngineMetrics::EngineMetrics(MetricRegistry& registry, const std::string& model,
                           "Time that a draft model took, its reading of "
                           "prompts included; 0 without one.",
                           labels);
+  steps_ahead = registry.AddCounter(
+      "millrace_steps_ahead_total",
+      "Steps that a GPU was given before the tokens of the step before were "
+      "read; 0 on CPUs.",
+      labels);
+  discarded_rows = registry.AddCounter(
+      "millrace_discarded_rows_total",
+      "Rows of such steps that were computed for completions that had ended.",
+      labels);
 
   for (size_t i = 0; i < phase_seconds.size(); ++i) {
     phase_seconds[i] = registry.AddCounter(

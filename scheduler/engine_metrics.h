@@ -53,6 +53,8 @@ struct EngineMetrics : LoadMetrics {
   Counter draft_tokens;
   Counter accepted_tokens;
   Counter draft_seconds;
+  Counter steps_ahead;
+  Counter discarded_rows;
   std::array<Counter, models::kStepPhaseNames.size()> phase_seconds;
   Histogram time_to_first_token;
   Histogram inter_token_latency;

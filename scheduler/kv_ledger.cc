@@ -94,7 +94,8 @@ std::vector<SequenceView> KvLedger::Views(std::span<Sequence* const> sequences,
     if (!sequence.running()) continue;
     --slots_left;
     view.shared = SharedPages(sequence, k);
-    if (view.num_tokens - view.num_computed == 1) continue;
+    // Rows in flight are not computed yet: who needs them waits.
+    if (sequence.num_tokens() - sequence.num_computed == 1) continue;
     computing_.push_back(static_cast<int32_t>(k));
   }
   for (size_t k = 0; k < sequences.size(); ++k) {
@@ -318,7 +319,7 @@ void KvLedger::Extend(PageTable& table, int32_t size) {
 }
 
 void KvLedger::Grow(Sequence& sequence, int32_t num_rows) {
-  const int32_t end = sequence.num_computed + num_rows;
+  const int32_t end = sequence.num_launched() + num_rows;
   for (int32_t group = 0; group < num_groups(); ++group) {
     const int32_t tokens =
         WindowOf(group) == 0 ? std::max(sequence.num_tokens(), end) : end;

@@ -114,7 +114,7 @@ class KvLedger {
   void Admit(const Plan& plan, std::span<Sequence* const> sequences,
              StepBuilder& builder);
 
-  // Pages for rows up to num_computed + num_rows, and where no window is for
+  // Pages for so many rows behind those launched, and where no window is for
   // all tokens the sequence knows. The plan has counted them.
   void Grow(Sequence& sequence, int32_t num_rows);
 

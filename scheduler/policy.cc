@@ -310,8 +310,8 @@ SequenceView View(const Sequence& sequence) {
   view.running = sequence.running();
   view.tenant = sequence.tenant;
   view.tenant_alone = sequence.tenant_alone;
-  view.num_tokens = sequence.num_tokens();
-  view.num_computed = sequence.num_computed;
+  view.num_tokens = sequence.num_to_run();
+  view.num_computed = sequence.num_launched();
   view.num_pages = sequence.tables.front().size();
   view.num_tables = static_cast<int32_t>(sequence.tables.size());
   view.more_tables = std::span(sequence.tables).subspan(1);

@@ -53,9 +53,12 @@ struct SequenceView {
   uint32_t tenant = 0;
   bool tenant_alone = true;  // its tenant may take all slots
   bool held = false;         // gets no rows in this step (hold_back.h)
-  int32_t num_tokens = 0;    // known: prompt and completion so far
-  // Of a waiting sequence: what it finds computed by others when it starts.
-  int32_t num_computed = 0;  // < num_tokens
+  // Prompt and completion so far, and a token that a step in flight draws.
+  int32_t num_tokens = 0;
+  // Of a waiting sequence: what it finds computed by others when it starts, at
+  // most num_tokens - 1. Rows in flight count as computed: a sequence that
+  // waits for them alone has num_tokens of them, and gets no rows.
+  int32_t num_computed = 0;
   // Held, of the first page group; of a waiting sequence: those it would share
   // with others.
   int32_t num_pages = 0;

@@ -5,6 +5,13 @@
 //   computed    ^  ^  ^  ^    ^            these have their KV in pages
 //                                 o1 is known but not computed: the next row
 //
+// Rows of a step that was launched and whose results are not read are in
+// flight. Such a step may draw a token that is not known yet; the next step may
+// compute it nonetheless (models/llm/runner_ahead.h):
+//
+//   computed    ^  ^  ^  ^    ^            and o1's row is in flight:
+//                                 o1       it draws o2, the next row
+//
 // Running means holding a slot. A waiting sequence holds neither slot nor
 // pages; after a preemption it comes back and runs its prompt and its output so
 // far as one prompt, less what it finds computed.
@@ -44,6 +51,10 @@ struct Sequence {
   int64_t arrival = 0;       // unique; breaks ties of tags
 
   int32_t num_computed = 0;
+  int32_t rows_in_flight = 0;  // from num_computed on
+  // The sample of the step launched last that draws the token behind the known
+  // ones; below 0: none does.
+  int32_t drawn_by = -1;
   // Prompt log-probabilities are known for the rows before this one; a
   // preemption does not ask for them twice.
   int32_t num_scored = 0;
@@ -77,6 +88,14 @@ struct Sequence {
   bool running() const { return slot >= 0; }
   int32_t num_tokens() const { return static_cast<int32_t>(tokens.size()); }
   int32_t num_output() const { return num_tokens() - num_prompt; }
+  // Position of the next row.
+  int32_t num_launched() const { return num_computed + rows_in_flight; }
+  // Tokens that rows may compute: the known ones, and one that is being drawn
+  // unless the completion ends with it.
+  int32_t num_to_run() const {
+    const bool goes_on = drawn_by >= 0 && num_output() + 1 < max_output;
+    return num_tokens() + (goes_on ? 1 : 0);
+  }
   std::span<const int32_t> prompt() const {
     return std::span(tokens).first(num_prompt);
   }

@@ -5,6 +5,7 @@
 #include <algorithm>
 
 #include "config/base/status.h"
+#include "models/llm/runner_ahead.h"
 #include "scheduler/page_manager.h"
 
 namespace millrace::scheduler {
@@ -17,13 +18,14 @@ StepBuilder::StepBuilder(models::StepBatch& batch) : batch_(batch) {
 }
 
 int32_t StepBuilder::Add(const Sequence& sequence, int32_t num_rows) {
-  const int32_t begin = sequence.num_computed;
+  const int32_t begin = sequence.num_launched();
   const int32_t end = begin + num_rows;
   const int32_t seq = batch_.num_seqs;
+  const int32_t known = sequence.num_tokens();
+  const int32_t to_run = sequence.num_to_run();
   const auto num_draft = static_cast<int32_t>(sequence.draft.size());
-  CHECK(sequence.running() && num_rows > 0 &&
-            end <= sequence.num_tokens() + num_draft,
-        "rows must be known or draft tokens of a running sequence");
+  CHECK(sequence.running() && num_rows > 0 && end <= to_run + num_draft,
+        "rows must be known, drawn or draft tokens of a running sequence");
   CHECK(seq < batch_.limits().max_seqs &&
             batch_.num_tokens + num_rows <= batch_.limits().max_tokens,
         "the plan is larger than a step");
@@ -33,11 +35,12 @@ int32_t StepBuilder::Add(const Sequence& sequence, int32_t num_rows) {
 
   for (int32_t position = begin; position < end; ++position) {
     const int32_t row = batch_.num_tokens++;
-    const int32_t draft = position - sequence.num_tokens();
-    batch_.tokens()[row] =
-        draft < 0 ? sequence.tokens[position] : sequence.draft[draft];
+    batch_.tokens()[row] = position < known ? sequence.tokens[position]
+                           : position < to_run
+                               ? models::DrawnBy(sequence.drawn_by)
+                               : sequence.draft[position - to_run];
     batch_.positions()[row] = position;
-    if (position + 1 >= sequence.num_tokens()) {
+    if (position + 1 >= to_run) {
       AddSample(row, seq, kSample);
     } else if (sequence.Scores(position)) {
       AddSample(row, seq, sequence.tokens[position + 1]);

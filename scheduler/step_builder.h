@@ -4,7 +4,8 @@
 //   int32_t seq = builder.Add(sequence, 16);
 //
 // The sequence has its slot and its pages. Rows that score prompt tokens, the
-// last known row, which samples, and rows of draft tokens go through the head.
+// last row there is, which samples, and rows of draft tokens go through the
+// head. The row of a token that a step in flight draws names its sample there.
 //
 // Engine thread only.
 #pragma once
@@ -20,8 +21,8 @@ class StepBuilder {
  public:
   explicit StepBuilder(models::StepBatch& batch);
 
-  // The next `num_rows` rows of a sequence, beyond its tokens those of its
-  // draft; gives its index in the batch.
+  // The next `num_rows` rows of a sequence behind those in flight, beyond its
+  // tokens those of its draft; gives its index in the batch.
   int32_t Add(const Sequence& sequence, int32_t num_rows);
 
   // A page to be copied before any row runs.

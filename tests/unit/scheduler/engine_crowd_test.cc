@@ -36,6 +36,8 @@ GenerateTask RandomTask(std::mt19937& random, int32_t max_context) {
   }
   task.sampling.min_tokens = Uniform(random, 0, 20);
   task.sampling.top_logprobs = Uniform(random, 0, 3);
+  // Draws on the host: no step goes ahead of one that has it.
+  if (Uniform(random, 0, 15) == 0) task.sampling.repetition_penalty = 1.2f;
   return task;
 }
 
@@ -61,7 +63,9 @@ void ExpectAsIfAlone(const GenerateTask& task, Reader& reader) {
 }
 
 // One round of a random engine and a random crowd; gives its preemptions.
-int64_t RunCrowd(uint32_t seed) {
+// Steps may be launched `ahead`, and are counted there.
+int64_t RunCrowd(uint32_t seed,
+                 std::shared_ptr<std::atomic<int32_t>> ahead = nullptr) {
   SCOPED_TRACE("seed " + std::to_string(seed));
   std::mt19937 random(seed);
   FakeOptions fake;
@@ -71,6 +75,7 @@ int64_t RunCrowd(uint32_t seed) {
   fake.max_seqs = Uniform(random, 1, 16);
   fake.max_samples = Uniform(random, 1, 40);
   fake.max_tokens = std::max(budget, fake.max_seqs);  // as real runners do
+  fake.ahead = std::move(ahead);
   auto engine = MakeEngine(fake, {.max_num_batched_tokens = budget});
   std::vector<GenerateTask> tasks;
   std::vector<Reader> readers;
@@ -93,6 +98,18 @@ TEST(EngineCrowd, AnswersAreTheSameAloneAndInACrowd) {
     if (testing::Test::HasFailure()) break;
   }
   EXPECT_GT(preemptions, 0) << "the crowds were meant to run out of pages";
+}
+
+// Of step n + 1, planned before what step n draws is known, nothing shows.
+TEST(EngineCrowd, AnswersAreTheSameWithTwoStepsInFlight) {
+  const auto ahead = std::make_shared<std::atomic<int32_t>>(0);
+  int64_t preemptions = 0;
+  for (uint32_t seed = 1; seed <= 80; ++seed) {
+    preemptions += RunCrowd(seed, ahead);
+    if (testing::Test::HasFailure()) break;
+  }
+  EXPECT_GT(preemptions, 0) << "the crowds were meant to run out of pages";
+  EXPECT_GT(*ahead, 1000);
 }
 
 TEST(EngineCrowd, PreemptedSequencesAnswerAsIfTheyHadNotBeen) {
@@ -134,9 +151,10 @@ TEST(EngineCrowd, NoMoreRunTogetherThanAStepHasRowsAndSamplesFor) {
       MakeEngine({.max_seqs = 8, .max_samples = 3})->info().limits.max_seqs, 3);
 }
 
-TEST(EngineCrowd, AThousandRandomCancelsLoseNoPage) {
-  auto engine = MakeEngine({.num_pages = 24, .max_context = 256},
-                           {.max_num_seqs = 8, .max_queue_size = 100});
+void CancelAThousand(std::shared_ptr<std::atomic<int32_t>> ahead) {
+  auto engine = MakeEngine(
+      {.num_pages = 24, .max_context = 256, .ahead = std::move(ahead)},
+      {.max_num_seqs = 8, .max_queue_size = 100});
   std::atomic<int> cancelled{0};
   std::vector<std::thread> clients;
   for (uint32_t client = 0; client < 4; ++client) {
@@ -159,6 +177,16 @@ TEST(EngineCrowd, AThousandRandomCancelsLoseNoPage) {
   for (std::thread& client : clients) client.join();
   EXPECT_GE(cancelled, 100);  // those that came with their stop request
   ExpectAllPagesBack(*engine);
+}
+
+TEST(EngineCrowd, AThousandRandomCancelsLoseNoPage) {
+  CancelAThousand(nullptr);
+}
+
+TEST(EngineCrowd, AThousandRandomCancelsLoseNoPageWithTwoStepsInFlight) {
+  const auto ahead = std::make_shared<std::atomic<int32_t>>(0);
+  CancelAThousand(ahead);
+  EXPECT_GT(*ahead, 0);
 }
 
 }  // namespace

@@ -112,6 +112,10 @@ FakeRunner::FakeRunner(FakeOptions options)
 void FakeRunner::InitSlot(const models::SlotInit& init) {
   ASSERT_GE(init.slot, 0);
   ASSERT_LT(init.slot, options_.max_seqs);
+  for (const Launched& step : launched_) {
+    EXPECT_EQ(std::ranges::count(step.slots, init.slot), 0)
+        << "a step in flight names the slot";
+  }
   Slot& slot = slots_[init.slot];
   slot.sampling = *init.sampling;
   slot.tokens.assign(init.prompt.begin(), init.prompt.end());
@@ -122,14 +126,22 @@ void FakeRunner::InitSlot(const models::SlotInit& init) {
 void FakeRunner::Launch(const models::StepBatch& batch) {
   if (options_.gate) options_.gate->Pass();
   ++steps_;
+  if (!launched_.empty()) {
+    EXPECT_TRUE(MayLaunchAhead()) << "the step before must be read first";
+    if (options_.ahead) ++*options_.ahead;
+  }
   EXPECT_GT(batch.num_tokens, 0);
   EXPECT_LE(batch.num_seqs, options_.max_seqs);
   EXPECT_EQ(batch.q_start()[0], 0);
   EXPECT_EQ(batch.q_start()[batch.num_seqs], batch.num_tokens);
-  if (options_.clock != nullptr) {
-    options_.clock->Advance(options_.step_time +
-                            batch.num_tokens * options_.row_time);
-  }
+  FindTokens(batch);
+  launched_.push_back(
+      {.batch = &batch,
+       .tokens = {batch.tokens().begin(),
+                  batch.tokens().begin() + batch.num_tokens},
+       .slots = {batch.slot().begin(), batch.slot().begin() + batch.num_seqs},
+       .result = {},
+       .fails = steps_ == options_.fault_at_step});
   WriteKv(batch);
   known_.assign(batch.num_seqs, 0);
   std::set<int32_t> slots;
@@ -139,9 +151,10 @@ void FakeRunner::Launch(const models::StepBatch& batch) {
     known_[seq] = static_cast<int32_t>(slots_[batch.slot()[seq]].tokens.size());
     CheckSequence(batch, seq);
   }
-  result_.ids.assign(batch.num_samples, 0);
-  result_.logprobs.assign(batch.num_samples, 0);
-  result_.top.assign(int64_t{batch.num_samples} * kMaxTopLogprobs, {-1, 0});
+  models::StepResult& result = launched_.back().result;
+  result.ids.assign(batch.num_samples, 0);
+  result.logprobs.assign(batch.num_samples, 0);
+  result.top.assign(int64_t{batch.num_samples} * kMaxTopLogprobs, {-1, 0});
   for (int32_t i = 0; i < batch.num_samples; ++i) {
     if (i > 0) {
       EXPECT_GT(batch.sample_rows()[i], batch.sample_rows()[i - 1]);
@@ -151,12 +164,49 @@ void FakeRunner::Launch(const models::StepBatch& batch) {
 }
 
 StatusOr<const models::StepResult*> FakeRunner::Wait() {
-  if (steps_ == options_.fault_at_step) {
+  CHECK(!launched_.empty(), "a step that is waited for was launched");
+  const Launched step = std::move(launched_.front());
+  launched_.pop_front();
+  if (options_.clock != nullptr) {
+    options_.clock->Advance(options_.step_time +
+                            static_cast<int32_t>(step.tokens.size()) *
+                                options_.row_time);
+  }
+  EXPECT_TRUE(std::ranges::equal(
+      step.tokens, step.batch->tokens().first(step.tokens.size())))
+      << "the batch changed while its step was in flight";
+  if (step.fails) {
     // What was written is worthless: make sure that nobody reads it.
     std::fill(kv_.begin(), kv_.end(), -1);
+    for (Launched& other : launched_) other.fails = true;
     return Internal("the fake device fell over");
   }
+  result_ = step.result;
   return &std::as_const(result_);
+}
+
+bool FakeRunner::MayLaunchAhead() const {
+  return options_.ahead && launched_.size() == 1 && !launched_[0].on_host;
+}
+
+void FakeRunner::FindTokens(const models::StepBatch& batch) {
+  tokens_.assign(batch.tokens().begin(),
+                 batch.tokens().begin() + batch.num_tokens);
+  for (int32_t seq = 0; seq < batch.num_seqs; ++seq) {
+    for (int32_t row = batch.q_start()[seq]; row < batch.q_start()[seq + 1];
+         ++row) {
+      if (!models::IsDrawn(tokens_[row])) continue;
+      ASSERT_FALSE(launched_.empty()) << "no step before draws the token";
+      const Launched& before = launched_.back();
+      const int32_t sample = models::SampleOf(tokens_[row]);
+      ASSERT_LT(sample, before.batch->num_samples);
+      EXPECT_EQ(before.batch->score_ids()[sample], kSample);
+      EXPECT_EQ(before.slots[before.batch->sample_seqs()[sample]],
+                batch.slot()[seq])
+          << "the token is drawn for another slot";
+      tokens_[row] = before.result.ids[sample];
+    }
+  }
 }
 
 int64_t FakeRunner::page_bytes() const { return kPageTokens * sizeof(int32_t); }
@@ -212,8 +262,7 @@ void FakeRunner::WriteKv(const models::StepBatch& batch) {
       EXPECT_TRUE(written.insert(cell).second)
           << "page " << static_cast<int32_t>(page)
           << " is written by two rows of a step";
-      kv_[cell] =
-          Content(slots_[batch.slot()[seq]], position, batch.tokens()[row]);
+      kv_[cell] = Content(slots_[batch.slot()[seq]], position, tokens_[row]);
     }
   }
 }
@@ -237,11 +286,10 @@ void FakeRunner::CheckSequence(const models::StepBatch& batch, int32_t seq) {
     const PageId page = batch.pages(seq)[position / kPageTokens];
     ASSERT_EQ(
         kv_[static_cast<int64_t>(page) * kPageTokens + position % kPageTokens],
-        Content(
-            slot, position,
-            position < num_known
-                ? slot.tokens[position]
-                : batch.tokens()[begin + position - (kv_len - (end - begin))]))
+        Content(slot, position,
+                position < num_known
+                    ? slot.tokens[position]
+                    : tokens_[begin + position - (kv_len - (end - begin))]))
         << "slot " << batch.slot()[seq] << " sees a foreign token at position "
         << position << " of page " << static_cast<int32_t>(page);
   }
@@ -271,10 +319,13 @@ void FakeRunner::AnswerSample(const models::StepBatch& batch, int32_t sample) {
     counts = num_visible == static_cast<int32_t>(slot.tokens.size()) &&
              std::ranges::equal(visible, slot.tokens);
   }
-  result_.ids[sample] = id;
-  result_.logprobs[sample] = FakeLogprob(visible, id);
+  Launched& step = launched_.back();
+  step.on_host = step.on_host || batch.score_ids()[sample] != kSample ||
+                 slot.sampling.repetition_penalty != 1;
+  step.result.ids[sample] = id;
+  step.result.logprobs[sample] = FakeLogprob(visible, id);
   for (int32_t k = 0; k < slot.sampling.top_logprobs; ++k) {
-    result_.top[int64_t{sample} * kMaxTopLogprobs + k] = {
+    step.result.top[int64_t{sample} * kMaxTopLogprobs + k] = {
         k, FakeLogprob(visible, k)};
   }
   if (counts) slot.tokens.push_back(id);

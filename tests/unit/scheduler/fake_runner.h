@@ -4,10 +4,15 @@
 // lost, or filled in the wrong order changes what is read, and is reported by
 // name. The next token is a hash of all visible tokens, so batching, chunking
 // and preemption must not change an answer.
+//
+// It may take a second step before the first was waited for, as a device does.
+// It computes each at its launch, in their order, and shows results in Wait,
+// where its clock moves on.
 #pragma once
 
 #include <atomic>
 #include <cstdint>
+#include <deque>
 #include <memory>
 #include <span>
 #include <vector>
@@ -16,6 +21,7 @@
 #include "config/base/mutex.h"
 #include "models/llm/page_access.h"
 #include "models/llm/runner.h"
+#include "models/llm/runner_ahead.h"
 
 namespace millrace::scheduler {
 
@@ -65,9 +71,14 @@ struct FakeOptions {
   Clock::Duration row_time{0};
   // Counts pages that no PrepareAhead came before; null: nothing is prepared.
   std::shared_ptr<std::atomic<int32_t>> unprepared = nullptr;
+  // Counts steps that were launched ahead; null: none may be. A slot with a
+  // repetition penalty draws on the host, and scored rows need it.
+  std::shared_ptr<std::atomic<int32_t>> ahead = nullptr;
 };
 
-class FakeRunner final : public models::Runner, public models::PageAccess {
+class FakeRunner final : public models::Runner,
+                         public models::RunnerAhead,
+                         public models::PageAccess {
  public:
   explicit FakeRunner(FakeOptions options);
 
@@ -75,6 +86,7 @@ class FakeRunner final : public models::Runner, public models::PageAccess {
   void InitSlot(const models::SlotInit& init) override;
   void Launch(const models::StepBatch& batch) override;
   StatusOr<const models::StepResult*> Wait() override;
+  bool MayLaunchAhead() const override;
   bool PrepareAhead(int32_t first_unused) override;
   int64_t page_bytes() const override;
   void ReadPage(models::PageId page, std::span<std::byte> bytes) const override;
@@ -88,6 +100,18 @@ class FakeRunner final : public models::Runner, public models::PageAccess {
     int32_t num_prompt = 0;
   };
 
+  // A step that was launched and not waited for.
+  struct Launched {
+    const models::StepBatch* batch;
+    std::vector<int32_t> tokens;  // of the batch, as it was
+    std::vector<int32_t> slots;
+    models::StepResult result;
+    bool on_host = false;  // some of it is drawn there
+    bool fails = false;
+  };
+
+  // Tokens of the batch, with what the step before drew in their places.
+  void FindTokens(const models::StepBatch& batch);
   // What a page holds of a token at a position of this slot's sequence.
   int32_t Content(const Slot& slot, int32_t position, int32_t token) const;
   void WriteKv(const models::StepBatch& batch);
@@ -98,10 +122,12 @@ class FakeRunner final : public models::Runner, public models::PageAccess {
   models::RunnerInfo info_;
   std::vector<int32_t> kv_;  // [page][kPageTokens]
   std::vector<Slot> slots_;
-  std::vector<int32_t> known_;  // by sequence of the step: tokens before it
+  std::vector<int32_t> tokens_;  // of the step
+  std::vector<int32_t> known_;   // by sequence of the step: tokens before it
   int64_t num_drafts_ = 0;
-  int32_t num_prepared_ = 0;  // pages from the first
-  models::StepResult result_;
+  int32_t num_prepared_ = 0;       // pages from the first
+  std::deque<Launched> launched_;  // the older one first
+  models::StepResult result_;      // of the step that ended last
   int32_t steps_ = 0;
 };
 
