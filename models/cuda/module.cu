@@ -180,6 +180,10 @@ Outcome Elapsed(Device* device, Event from, Event to, double* seconds) {
   return Judge(device, error);
 }
 
+Outcome AwaitEvent(Device* device, Event event) {
+  return Judge(device, cudaEventSynchronize(static_cast<cudaEvent_t>(event)));
+}
+
 void ReleaseEvent(Device*, Event event) {
   cudaEventDestroy(static_cast<cudaEvent_t>(event));
 }
@@ -209,6 +213,7 @@ Module MakeModule() {
   table.create_event = CreateEvent;
   table.record_event = RecordEvent;
   table.elapsed = Elapsed;
+  table.await_event = AwaitEvent;
   table.release_event = ReleaseEvent;
   table.error_text = ErrorText;
   SetKernels(table);

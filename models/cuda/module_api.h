@@ -13,6 +13,7 @@
 #include <cstdint>
 
 #include "models/cuda/blas_kernels.h"
+#include "models/cuda/drawn_kernels.h"
 #include "models/cuda/graph_byte_kernels.h"
 #include "models/cuda/graph_kernels.h"
 #include "models/cuda/kernels.h"
@@ -20,7 +21,7 @@
 
 namespace millrace::cuda {
 
-inline constexpr uint32_t kModuleVersion = 12;
+inline constexpr uint32_t kModuleVersion = 13;
 inline constexpr char kModuleFile[] = "libmillrace_cuda.so";
 inline constexpr char kModuleEntryName[] = "millrace_cuda_module";
 
@@ -93,10 +94,14 @@ struct Module {
   Outcome (*record_event)(Device* device, Event event);
   // From one mark to another, once the stream has passed both.
   Outcome (*elapsed)(Device* device, Event from, Event to, double* seconds);
+  // The stream has passed the mark where it was recorded last; not for events
+  // within graphs. Tells the first fault of what was asked for.
+  Outcome (*await_event)(Device* device, Event event);
   void (*release_event)(Device* device, Event event);
   // The text of a number that a kernel's launch returned.
   const char* (*error_text)(int error);
 
+  int (*take_drawn)(Stream, const TakeDrawnArgs&);
   int (*embed)(Stream, const EmbedArgs&);
   int (*norm_rows)(Stream, const NormArgs&);
   int (*round_rows)(Stream, const RoundArgs&);
@@ -146,6 +151,7 @@ using ModuleEntry = const Module* (*)(uint32_t version);
 
 // The part of the table that is the same with every way to compile kernels.
 inline void SetKernels(Module& table) {
+  table.take_drawn = TakeDrawn;
   table.embed = Embed;
   table.norm_rows = NormRows;
   table.round_rows = RoundRows;

@@ -180,6 +180,10 @@ StatusOr<bool> CudaContext::HasEnded() {
   return true;
 }
 
+Status CudaContext::Await(const CudaEvent& event) {
+  return Judge(module_->await_event(&device_, event.event_));
+}
+
 Status CudaContext::MakeCurrent() {
   return Judge(module_->make_current(&device_));
 }

@@ -133,6 +133,8 @@ class CudaContext : public std::enable_shared_from_this<CudaContext> {
   StatusOr<CudaEvent> NewEvent();
   // Stands where the stream's work ends now.
   Status Record(const CudaEvent& event);
+  // Until the stream has passed it.
+  Status Await(const CudaEvent& event);
   // Once the stream has passed both.
   StatusOr<double> SecondsBetween(const CudaEvent& from, const CudaEvent& to);
   // Of a kernel's launch.

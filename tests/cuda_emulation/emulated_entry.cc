@@ -41,6 +41,10 @@ extern "C" void millrace_emulated_fail_events(bool fail) {
   millrace::cuda::FailEvents(fail);
 }
 
+extern "C" void millrace_emulated_defer(bool defer) {
+  millrace::cuda::DeferWork(defer);
+}
+
 // For libraries that give a stream work: runs it, or keeps it for a graph.
 extern "C" void millrace_emulated_do(std::function<void()>* work) {
   cuda_emulation::Do(std::move(*work));

@@ -5,6 +5,7 @@
 #include <cstdio>
 #include <cstdlib>
 #include <cstring>
+#include <map>
 #include <memory>
 #include <mutex>
 #include <set>
@@ -26,6 +27,30 @@ std::mutex stopping;
 std::set<const void*> stopped;  // streams that no longer get on
 // What this thread captures.
 thread_local std::unique_ptr<cuda_emulation::Recording> capturing;
+
+// What this thread asked of its streams and has not run; see DeferWork.
+struct Deferred {
+  cuda_emulation::Recording work;
+  size_t num_run = 0;                   // before it
+  std::map<Event, size_t> work_before;  // a mark
+};
+std::atomic<bool> defers = false;
+thread_local Deferred deferred;
+
+void KeepOrRun() { cuda_emulation::Record(defers ? &deferred.work : nullptr); }
+
+// Until `count` pieces of work have run in all.
+void RunDeferred(size_t count) {
+  cuda_emulation::Record(nullptr);
+  size_t i = 0;
+  for (; i < deferred.work.size() && deferred.num_run < count; ++i) {
+    deferred.work[i]();
+    ++deferred.num_run;
+  }
+  deferred.work.erase(deferred.work.begin(),
+                      deferred.work.begin() + static_cast<ptrdiff_t>(i));
+  KeepOrRun();
+}
 
 Outcome Open(int32_t ordinal, Device* device) {
   *device = Device{};
@@ -70,6 +95,7 @@ Outcome AllocateHost(Device*, int64_t bytes, void** memory) {
 void ReleaseHost(Device*, void* memory) { std::free(memory); }
 
 Outcome Copy(Device*, void* to, const void* from, int64_t bytes) {
+  if (capturing == nullptr) KeepOrRun();
   if (bytes > 0) {
     cuda_emulation::Do(
         [=] { std::memcpy(to, from, static_cast<size_t>(bytes)); });
@@ -86,6 +112,7 @@ Outcome Wait(Device* device) {
   while (IsStopped(device)) {
     std::this_thread::sleep_for(std::chrono::milliseconds(1));
   }
+  RunDeferred(SIZE_MAX);
   if (waits_until_failure < 0 || waits_until_failure-- > 0) {
     return Outcome::kFine;
   }
@@ -107,7 +134,7 @@ Outcome BeginCapture(Device*) {
 }
 
 Outcome EndCapture(Device* device, Graph* graph) {
-  cuda_emulation::Record(nullptr);
+  KeepOrRun();
   *graph = nullptr;
   if (captures_fail) {
     capturing.reset();
@@ -121,7 +148,7 @@ Outcome EndCapture(Device* device, Graph* graph) {
 Outcome RunGraph(Device*, Graph graph) {
   ++graph_runs;
   for (const auto& work : *static_cast<cuda_emulation::Recording*>(graph)) {
-    work();
+    cuda_emulation::Do(work);
   }
   return Outcome::kFine;
 }
@@ -146,6 +173,9 @@ Outcome RecordEvent(Device* device, Event event) {
   cuda_emulation::Do([=] {
     *static_cast<EventTime*>(event) = std::chrono::steady_clock::now();
   });
+  if (defers && capturing == nullptr) {
+    deferred.work_before[event] = deferred.num_run + deferred.work.size();
+  }
   return Outcome::kFine;
 }
 
@@ -153,6 +183,12 @@ Outcome Elapsed(Device*, Event from, Event to, double* seconds) {
   const std::chrono::duration<double> between =
       *static_cast<EventTime*>(to) - *static_cast<EventTime*>(from);
   *seconds = between.count();
+  return Outcome::kFine;
+}
+
+Outcome AwaitEvent(Device* device, Event event) {
+  if (!defers) return Wait(device);
+  RunDeferred(deferred.work_before[event]);
   return Outcome::kFine;
 }
 
@@ -183,6 +219,7 @@ Module MakeModule() {
   table.create_event = CreateEvent;
   table.record_event = RecordEvent;
   table.elapsed = Elapsed;
+  table.await_event = AwaitEvent;
   table.release_event = ReleaseEvent;
   table.error_text = ErrorText;
   SetKernels(table);
@@ -201,6 +238,7 @@ void SetEmulatedBytes(int64_t bytes) { device_bytes = bytes; }
 void FailWaitAfter(int steps) { waits_until_failure = steps; }
 void FailCaptures(bool fail) { captures_fail = fail; }
 void FailEvents(bool fail) { events_fail = fail; }
+void DeferWork(bool defer) { defers = defer; }
 int GraphRuns() { return graph_runs; }
 void StopStream(const void* stream, bool stop) {
   const std::lock_guard lock(stopping);

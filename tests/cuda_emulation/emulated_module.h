@@ -20,6 +20,9 @@ void FailWaitAfter(int steps);
 void FailCaptures(bool fail);
 // Whether events cannot be recorded from now on.
 void FailEvents(bool fail);
+// Whether work that a thread asks for runs as late as it may: where that thread
+// waits for it. Else it runs at once. Not while any is kept.
+void DeferWork(bool defer);
 // Graphs that ran so far.
 int GraphRuns();
 // A stream that stops never ends what was asked of it, until it is let go on.

@@ -30,7 +30,7 @@ StepAccount CudaBackend::Account(const StepBatch& batch) const {
                       InputOf(*linear, part.format, false)) {
         continue;
       }
-      account.prompt_macs += macs * message_.num_prompt_rows;
+      account.prompt_macs += macs * launched_[ended_].num_prompt_rows;
     }
   }
   AccountExperts(batch, account);
@@ -50,12 +50,13 @@ void CudaBackend::AccountExperts(const StepBatch& batch,
   for (const auto& experts : experts_) {
     const bool has_roles = !experts->kept && HasRoles(*experts);
     const int32_t rows = experts->kept ? batch.num_samples : batch.num_tokens;
-    const int32_t prompts = has_roles ? message_.num_prompt_rows : 0;
+    const int32_t prompts = has_roles ? launched_[ended_].num_prompt_rows : 0;
     for (const bool prompt : {false, true}) {
       const int32_t count = prompt ? prompts : rows - prompts;
       if (count == 0) continue;
       const int32_t read =
-          ids_on_host_.as<int32_t>()[experts->num_read_at + (prompt ? 1 : 0)];
+          launched_[ended_]
+              .ids.as<int32_t>()[experts->num_read_at + (prompt ? 1 : 0)];
       ForMatrices(*experts, [&](const CudaLinear& linear, bool of_all_rows) {
         double bytes = 0, macs = 0;
         for (const CudaLinear::Part& part : linear.parts) {

@@ -78,7 +78,7 @@ CudaBackend::CudaBackend(const CudaBackendOptions& options)
                kBlocksOfMultiprocessor * context_->device().multiprocessors,
                options.graphs),
       graphs_(*context_, gpus_ != nullptr),
-      timer_(*context_) {
+      launched_({Launched(*context_), Launched(*context_)}) {
   for (const RopeTable& rope : shape().ropes) {
     frequencies_.push_back(AddConstant(rope.frequencies));
   }
@@ -360,9 +360,12 @@ Status CudaBackend::Bind(int32_t num_pages) {
   const int64_t id_bytes = (num_counts() + samples) * 4;
   ASSIGN_OR_RETURN(ids_, context_->Allocate(id_bytes, what));
   ASSIGN_OR_RETURN(step_, context_->Allocate(message_.most_bytes(), what));
-  ASSIGN_OR_RETURN(step_on_host_,
-                   context_->AllocateHost(message_.most_bytes(), what));
-  ASSIGN_OR_RETURN(ids_on_host_, context_->AllocateHost(id_bytes, what));
+  for (Launched& launched : launched_) {
+    ASSIGN_OR_RETURN(launched.message,
+                     context_->AllocateHost(message_.most_bytes(), what));
+    ASSIGN_OR_RETURN(launched.ids, context_->AllocateHost(id_bytes, what));
+    ASSIGN_OR_RETURN(launched.end, context_->NewEvent());
+  }
   ASSIGN_OR_RETURN(logits_on_host_,
                    context_->AllocateHost(samples * logits_.pitch * 4, what));
   RETURN_IF_ERROR(context_->Wait());

@@ -3,6 +3,9 @@
 // layout that the kernels read; activations are f32, keys and values f16, int8
 // or f32.
 //
+// Two steps may be in flight. What they have on the host is there twice; on the
+// device they run one after the other, in the same memory.
+//
 // Until Bind all is on the host: weights are packed there, and the copy goes
 // once they are uploaded. Nothing here needs CUDA to compile: kernels are
 // reached through the module's table.
@@ -97,7 +100,7 @@ class CudaBackend final : public Backend {
   // as long as steps name the slot.
   void SetAdapter(int32_t slot,
                   const std::shared_ptr<const LoraAdapter>& adapter);
-  // Of a step that was launched before, whatever its rows were.
+  // Of the step that ended last, whose batch it was.
   StepAccount Account(const StepBatch& batch) const;
   // Reads weights and multiplies for some milliseconds, between steps.
   StatusOr<RunnerRoofline> MeasureRoofline();
@@ -108,12 +111,16 @@ class CudaBackend final : public Backend {
   int32_t rank() const { return gpus_ == nullptr ? 0 : gpus_->rank(); }
   // Starts all phases of a step; returns before they have run. `draws`: of each
   // sample, whose logits are overwritten then; empty: all take the greatest.
+  // Tokens may be DrawnBy the step launched before.
   Status Launch(const StepBatch& batch,
                 std::span<const cuda::DrawRow> draws = {});
   // Starts the copying of logits of the step launched last, of all samples.
   Status DownloadLogits();
-  // Ends what was started. The ids are those of the greatest logits, or
-  // drawn.
+  // One step is in flight, and another one may be launched before it has ended
+  // if no logits of it are downloaded.
+  bool MayLaunchAhead() const;
+  // Ends the step in flight, the older one of two. The ids are those of the
+  // greatest logits, or drawn.
   Status Wait();
   // From the next step on; see Runner. Its steps are no graphs.
   void TraceSteps(StepTrace* trace) { trace_ = trace; }
@@ -123,6 +130,21 @@ class CudaBackend final : public Backend {
 
  private:
   class CudaLinear;
+  // What a step that was launched leaves until it has ended.
+  struct Launched {
+    explicit Launched(CudaContext& context) : timer(context) {}
+
+    CudaBuffer message, adapter_message, ids;  // on the host, for transfers
+    std::vector<std::shared_ptr<const LoraAdapter>> adapters;
+    CudaEvent end;         // behind all of it but logits
+    bool has_end = false;  // it stands there
+    int32_t num_samples = 0;
+    int32_t num_prompt_rows = 0;
+    PhaseClock::Kind kind = PhaseClock::kCompletions;
+    bool is_timed = false;   // there are marks before and behind it
+    bool is_marked = false;  // and behind each of its phases
+    StreamTimer timer;
+  };
   // What a phase knows of the step that runs.
   struct Step {
     const int32_t* message = nullptr;  // on the device
@@ -229,11 +251,13 @@ class CudaBackend final : public Backend {
   // Of the message that was filled.
   Status LaunchStep(const StepBatch& batch);
   Status LaunchPhases(const Step& step);
+  Status DownloadIds();
   // When phases ran: for step_seconds_, and for trace_ while a capture traces
   // steps.
-  void BeginTimes();
-  void KeepTimes(const Status& marked);
-  void KeepSeconds(const std::vector<StreamTimer::Time>& times);
+  void BeginTimes(Launched& launched);
+  void KeepTimes(const Status& marked, Launched& launched);
+  void KeepSeconds(const std::vector<StreamTimer::Time>& times,
+                   const Launched& launched);
   Status AllocateRows(RowsOnDevice& rows, int64_t count, int64_t width);
 
   StatusOr<double> SecondsOf(int (*launch)(cuda::Stream, const cuda::PeakArgs&),
@@ -397,7 +421,6 @@ class CudaBackend final : public Backend {
 
   // Adapters. A slot does not keep one that was unloaded; a step does.
   std::vector<std::weak_ptr<const LoraAdapter>> adapter_of_slot_;
-  std::vector<std::shared_ptr<const LoraAdapter>> step_adapters_;
   std::vector<const CudaLora*> lora_of_seq_;
 
   // On the device, after Bind.
@@ -412,18 +435,17 @@ class CudaBackend final : public Backend {
       shared_out_;
   CudaBuffer chosen_, use_weights_, use_order_, use_counts_, use_tiles_;
   // On the host, for transfers.
-  CudaBuffer step_on_host_, lora_step_on_host_, ids_on_host_, logits_on_host_;
-  // Of the step launched last.
-  int32_t num_samples_ = 0;
+  CudaBuffer logits_on_host_;
+  // Used in turn while steps overlap, else the first one.
+  std::array<Launched, 2> launched_;
+  size_t newest_ = 0;  // of the step launched last
+  size_t ended_ = 0;   // of the step that ended last
+  int32_t num_in_flight_ = 0;
   std::vector<cuda::DrawRow> no_draws_;
-  PhaseClock::Kind step_kind_ = PhaseClock::kCompletions;
-  PhaseClock::Seconds step_seconds_ = {};  // once it has ended
-  bool is_timed_ = false;   // there are marks before and behind it
-  bool is_marked_ = false;  // and behind each of its phases
+  PhaseClock::Seconds step_seconds_ = {};  // of the step that ended last
   PhaseClock clock_;
   bool clock_failed_ = false;   // then only traced steps are timed
   StepTrace* trace_ = nullptr;  // null: steps are not traced
-  StreamTimer timer_;
 };
 
 }  // namespace millrace::models

@@ -35,19 +35,28 @@ void CudaRunner::InitSlot(const SlotInit& init) {
 }
 
 void CudaRunner::Launch(const StepBatch& batch) {
-  batch_ = &batch;
-  status_ = StartStep();
+  CHECK(num_in_flight_ == 0 || MayLaunchAhead(),
+        "a step that needs the host is waited for before the next one");
+  Launched& step = in_flight_[num_in_flight_++];
+  step.batch = &batch;
+  step.needs_host = true;
+  step.status = StartStep(step);
 }
 
-Status CudaRunner::StartStep() {
-  if (backend_->rank() > 0) return backend_->Launch(*batch_);
+bool CudaRunner::MayLaunchAhead() const {
+  return num_in_flight_ == 1 && in_flight_[0].status.ok() &&
+         !in_flight_[0].needs_host && backend_->MayLaunchAhead();
+}
+
+Status CudaRunner::StartStep(Launched& step) {
+  if (backend_->rank() > 0) return backend_->Launch(*step.batch);
   if (backend_->shape().hidden_rows) {
-    RETURN_IF_ERROR(backend_->Launch(*batch_));
+    RETURN_IF_ERROR(backend_->Launch(*step.batch));
     return backend_->DownloadLogits();
   }
-  const bool needs_logits = AskForDraws();
-  RETURN_IF_ERROR(backend_->Launch(*batch_, draws_));
-  return needs_logits ? backend_->DownloadLogits() : OkStatus();
+  step.needs_host = AskForDraws(step);
+  RETURN_IF_ERROR(backend_->Launch(*step.batch, draws_));
+  return step.needs_host ? backend_->DownloadLogits() : OkStatus();
 }
 
 RunnerRoofline CudaRunner::MeasureRoofline() {
@@ -55,19 +64,20 @@ RunnerRoofline CudaRunner::MeasureRoofline() {
   return measured.ok() ? *measured : RunnerRoofline{};
 }
 
-bool CudaRunner::AskForDraws() {
-  const auto samples = static_cast<size_t>(batch_->num_samples);
+bool CudaRunner::AskForDraws(Launched& step) {
+  const StepBatch& batch = *step.batch;
+  const auto samples = static_cast<size_t>(batch.num_samples);
   draws_.assign(samples, {});
-  takes_id_.assign(samples, true);
+  step.takes_id.assign(samples, true);
   bool any = false;
   for (size_t s = 0; s < samples; ++s) {
-    const auto seq = static_cast<size_t>(batch_->sample_seqs()[s]);
-    const int32_t slot = batch_->slot()[seq];
-    const auto row = static_cast<size_t>(batch_->sample_rows()[s]);
-    const auto draw = sampler_.PlainDrawOf(slot, batch_->positions()[row]);
-    if (batch_->score_ids()[s] != kSample ||
+    const auto seq = static_cast<size_t>(batch.sample_seqs()[s]);
+    const int32_t slot = batch.slot()[seq];
+    const auto row = static_cast<size_t>(batch.sample_rows()[s]);
+    const auto draw = sampler_.PlainDrawOf(slot, batch.positions()[row]);
+    if (batch.score_ids()[s] != kSample ||
         (!draw && !sampler_.TakesGreatest(slot))) {
-      takes_id_[s] = false;
+      step.takes_id[s] = false;
     } else if (draw) {
       any = true;
       draws_[s] = {.inverse_temperature = draw->inverse_temperature,
@@ -79,16 +89,21 @@ bool CudaRunner::AskForDraws() {
     }
   }
   if (!any) draws_.clear();
-  return std::ranges::find(takes_id_, false) != takes_id_.end();
+  return std::ranges::find(step.takes_id, false) != step.takes_id.end();
 }
 
 StatusOr<const StepResult*> CudaRunner::Wait() {
+  CHECK(num_in_flight_ > 0, "a step that is waited for was launched");
   // Also after a phase that did not start: those before it may run.
   const Status ended = backend_->Wait();
-  RETURN_IF_ERROR(status_);
+  std::swap(in_flight_[0], in_flight_[1]);
+  --num_in_flight_;
+  const Launched& step = in_flight_[1];
+  const StepBatch& batch = *step.batch;
+  RETURN_IF_ERROR(step.status);
   RETURN_IF_ERROR(ended);
-  account_ = backend_->Account(*batch_);
-  const auto samples = static_cast<size_t>(batch_->num_samples);
+  account_ = backend_->Account(batch);
+  const auto samples = static_cast<size_t>(batch.num_samples);
   result_.ids.resize(samples);
   result_.logprobs.resize(samples);
   result_.top.resize(samples * kMaxTopLogprobs);
@@ -98,12 +113,12 @@ StatusOr<const StepResult*> CudaRunner::Wait() {
     return static_cast<const StepResult*>(&result_);
   }
   const auto begun = std::chrono::steady_clock::now();
-  for (int32_t i = 0; i < batch_->num_samples;) {
-    const int32_t end = EndOfSequence(*batch_, i);
-    DrawSequence(i, end);
+  for (int32_t i = 0; i < batch.num_samples;) {
+    const int32_t end = EndOfSequence(batch, i);
+    DrawSequence(step, i, end);
     i = end;
   }
-  Count();
+  Count(batch);
   const auto ended_drawing = std::chrono::steady_clock::now();
   account_.seconds[static_cast<size_t>(StepPhase::kSample)] +=
       std::chrono::duration<double>(ended_drawing - begun).count();
@@ -116,8 +131,9 @@ StatusOr<const StepResult*> CudaRunner::Wait() {
   return static_cast<const StepResult*>(&result_);
 }
 
-void CudaRunner::DrawSequence(int32_t begin, int32_t end) {
-  const StepBatch& batch = *batch_;
+void CudaRunner::DrawSequence(const Launched& step, int32_t begin,
+                              int32_t end) {
+  const StepBatch& batch = *step.batch;
   const auto seq =
       static_cast<size_t>(batch.sample_seqs()[static_cast<size_t>(begin)]);
   const int32_t slot = batch.slot()[seq];
@@ -143,7 +159,7 @@ void CudaRunner::DrawSequence(int32_t begin, int32_t end) {
     const auto s = static_cast<size_t>(i);
     const std::span<TokenLogprob> top =
         std::span(result_.top).subspan(s * kMaxTopLogprobs, kMaxTopLogprobs);
-    if (takes_id_[s]) {
+    if (step.takes_id[s]) {
       std::ranges::fill(top, TokenLogprob{-1, 0.0f});
       result_.ids[s] = backend_->ids()[s];
       result_.logprobs[s] = 0;
@@ -166,8 +182,7 @@ void CudaRunner::DrawSequence(int32_t begin, int32_t end) {
 
 // Drawn tokens join their slots, of those behind draft tokens only the ones
 // whose draft tokens were drawn, too.
-void CudaRunner::Count() {
-  const StepBatch& batch = *batch_;
+void CudaRunner::Count(const StepBatch& batch) {
   int32_t seq = -1;  // of the row before that drew
   bool counts = true;
   for (size_t i = 0; i < result_.ids.size(); ++i) {

@@ -17,17 +17,28 @@ Status CudaBackend::Launch(const StepBatch& batch,
             batch.num_samples <= limits_.max_samples &&
             batch.num_seqs <= limits_.max_seqs,
         "a step keeps its limits");
-  message_.Fill(batch, DrawsOf(batch, draws), step_on_host_.as<int32_t>());
-  num_samples_ = batch.num_samples;
-  BeginTimes();
-  const Status launched = LaunchStep(batch);
-  if (is_timed_ && !is_marked_) KeepTimes(timer_.Mark());
-  return launched;
+  CHECK(num_in_flight_ == 0 || MayLaunchAhead(),
+        "a step that needs the host is waited for before the next one");
+  newest_ = num_in_flight_ == 0 ? 0 : 1 - newest_;
+  ++num_in_flight_;
+  Launched& launched = launched_[newest_];
+  message_.Fill(batch, DrawsOf(batch, draws), launched.message.as<int32_t>());
+  launched.num_samples = batch.num_samples;
+  launched.num_prompt_rows = message_.num_prompt_rows;
+  launched.has_end = false;
+  BeginTimes(launched);
+  const Status started = LaunchStep(batch);
+  if (launched.is_timed && !launched.is_marked) {
+    KeepTimes(launched.timer.Mark(), launched);
+  }
+  launched.has_end = started.ok() && context_->Record(launched.end).ok();
+  return started;
 }
 
 Status CudaBackend::LaunchStep(const StepBatch& batch) {
-  RETURN_IF_ERROR(
-      context_->Upload(step_.data(), step_on_host_.data(), message_.bytes()));
+  Launched& launched = launched_[newest_];
+  RETURN_IF_ERROR(context_->Upload(step_.data(), launched.message.data(),
+                                   message_.bytes()));
   RETURN_IF_ERROR(UploadAdapters(batch));
   const Step step = {.message = step_.as<int32_t>(),
                      .num_tokens = message_.num_rows,
@@ -38,34 +49,52 @@ Status CudaBackend::LaunchStep(const StepBatch& batch) {
                      .num_copies = batch.num_copies,
                      .all_sample = message_.all_sample};
   const auto launch = [&] { return LaunchPhases(step); };
-  if (!message_.padded || trace_ != nullptr) return EndOfLaunch(launch());
-  std::vector<int64_t> layout = message_.Layout();
-  const std::vector<int64_t> lora = lora_.Layout();
-  layout.insert(layout.end(), lora.begin(), lora.end());
-  const Status launched = EndOfLaunch(graphs_.Run(layout, launch, is_marked_));
-  if (is_marked_ && launched.ok()) timer_.Ran(phases_.size());
-  return launched;
+  Status started;
+  if (!message_.padded || trace_ != nullptr) {
+    started = launch();
+  } else {
+    std::vector<int64_t> layout = message_.Layout();
+    const std::vector<int64_t> lora = lora_.Layout();
+    layout.insert(layout.end(), lora.begin(), lora.end());
+    started = graphs_.Run(layout, launch, launched.is_marked);
+    if (launched.is_marked && started.ok()) {
+      launched.timer.Ran(phases_.size());
+    }
+  }
+  return EndOfLaunch(started.ok() ? DownloadIds() : started);
 }
 
 Status CudaBackend::LaunchPhases(const Step& step) {
+  Launched& launched = launched_[newest_];
   for (const Phase& phase : phases_) {
     RETURN_IF_ERROR(WhyNotLaunched(phase.launch(step)));
     if (gpus_ != nullptr) RETURN_IF_ERROR(gpus_->status());
-    if (is_marked_) KeepTimes(timer_.Mark());
+    if (launched.is_marked) KeepTimes(launched.timer.Mark(), launched);
   }
-  const int64_t bytes = (num_counts() + step.num_samples) * 4;
+  return OkStatus();
+}
+
+// No part of the step's graph, which serves both steps in flight.
+Status CudaBackend::DownloadIds() {
+  const int64_t bytes = (num_counts() + message_.num_samples) * 4;
   if (bytes == 0 || rank() > 0) return OkStatus();
-  return context_->Download(ids_on_host_.data(), ids_.data(), bytes);
+  return context_->Download(launched_[newest_].ids.data(), ids_.data(), bytes);
+}
+
+bool CudaBackend::MayLaunchAhead() const {
+  return num_in_flight_ == 1 && gpus_ == nullptr && trace_ == nullptr &&
+         launched_[newest_].has_end;
 }
 
 Status CudaBackend::DownloadLogits() {
   return context_->Download(logits_on_host_.data(), logits_.data(),
-                            num_samples_ * logits_.pitch * 4);
+                            launched_[newest_].num_samples * logits_.pitch * 4);
 }
 
 std::span<const int32_t> CudaBackend::ids() const {
-  return {ids_on_host_.as<int32_t>() + num_counts(),
-          static_cast<size_t>(num_samples_)};
+  const Launched& ended = launched_[ended_];
+  return {ended.ids.as<int32_t>() + num_counts(),
+          static_cast<size_t>(ended.num_samples)};
 }
 
 std::span<float> CudaBackend::logits(int32_t sample) {
@@ -73,48 +102,57 @@ std::span<float> CudaBackend::logits(int32_t sample) {
           static_cast<size_t>(LogitsWidth(shape()))};
 }
 
-void CudaBackend::BeginTimes() {
-  step_kind_ = message_.num_prompt_rows > 0 ? PhaseClock::kPrompts
-                                            : PhaseClock::kCompletions;
-  step_seconds_ = {};
-  // Ranks of a group ask at the same steps, so that they capture the same.
-  const bool asks = clock_.AsksForMarks(step_kind_);
+void CudaBackend::BeginTimes(Launched& launched) {
+  launched.kind = message_.num_prompt_rows > 0 ? PhaseClock::kPrompts
+                                               : PhaseClock::kCompletions;
+  // Ranks of a group ask at the same steps, so that they capture the same. A
+  // graph has the marks of one timer.
+  const bool asks = newest_ == 0 && clock_.AsksForMarks(launched.kind);
   const bool is_traced = trace_ != nullptr;
-  is_timed_ = is_traced || !clock_failed_;
-  is_marked_ = is_traced || (asks && !clock_failed_);
+  launched.is_timed = is_traced || !clock_failed_;
+  launched.is_marked = is_traced || (asks && !clock_failed_);
   if (is_traced) trace_->members.assign(1, {});  // the device
-  if (is_marked_) KeepTimes(timer_.Reserve(phases_.size()));
-  if (is_timed_) KeepTimes(timer_.Begin());
+  if (launched.is_marked) {
+    KeepTimes(launched.timer.Reserve(phases_.size()), launched);
+  }
+  if (launched.is_timed) KeepTimes(launched.timer.Begin(), launched);
 }
 
-void CudaBackend::KeepTimes(const Status& marked) {
+void CudaBackend::KeepTimes(const Status& marked, Launched& launched) {
   if (marked.ok()) return;
   LogWarning("the phases of a step have no times", {{"why", marked.message()}});
   // A graph that was being captured may lack marks: it does not run again.
   if (trace_ == nullptr) clock_failed_ = true;
-  is_timed_ = false;
-  is_marked_ = false;
+  launched.is_timed = false;
+  launched.is_marked = false;
 }
 
 Status CudaBackend::Wait() {
-  const Status ended = gpus_ == nullptr ? context_->Wait() : gpus_->Wait();
-  step_adapters_.clear();  // which may be the last to hold them
+  CHECK(num_in_flight_ > 0, "a step that is waited for was launched");
+  const bool is_alone = --num_in_flight_ == 0;
+  ended_ = is_alone ? newest_ : 1 - newest_;
+  Launched& launched = launched_[ended_];
+  step_seconds_ = {};
+  const Status ended = gpus_ != nullptr ? gpus_->Wait()
+                       : is_alone       ? context_->Wait()
+                                        : context_->Await(launched.end);
+  launched.adapters.clear();  // which may be the last to hold them
   RETURN_IF_ERROR(ended);
-  if (!is_timed_) return OkStatus();
-  const StatusOr<std::vector<StreamTimer::Time>> times = timer_.Times();
-  KeepTimes(times.status());
-  if (!is_timed_) return OkStatus();
-  KeepSeconds(*times);
+  if (!launched.is_timed) return OkStatus();
+  const StatusOr<std::vector<StreamTimer::Time>> times = launched.timer.Times();
+  KeepTimes(times.status(), launched);
+  if (launched.is_timed) KeepSeconds(*times, launched);
   return OkStatus();
 }
 
-void CudaBackend::KeepSeconds(const std::vector<StreamTimer::Time>& times) {
+void CudaBackend::KeepSeconds(const std::vector<StreamTimer::Time>& times,
+                              const Launched& launched) {
   const auto seconds = [&](size_t from, size_t to) {
     return std::chrono::duration<double>(times[to] - times[from]).count();
   };
-  if (!is_marked_) {
+  if (!launched.is_marked) {
     if (times.size() < 2) return;  // the last mark failed
-    step_seconds_ = clock_.Split(step_kind_, seconds(0, 1));
+    step_seconds_ = clock_.Split(launched.kind, seconds(0, 1));
     return;
   }
   // Fewer than phases where one was not launched.
@@ -127,7 +165,7 @@ void CudaBackend::KeepSeconds(const std::vector<StreamTimer::Time>& times) {
                                   .begin = times[i],
                                   .end = times[i + 1]});
   }
-  clock_.KeepSplit(step_kind_, step_seconds_);
+  clock_.KeepSplit(launched.kind, step_seconds_);
 }
 
 }  // namespace millrace::models

@@ -37,7 +37,10 @@ Status CudaBackend::BindAdapters() {
   const std::string what = "the buffers of a step";
   const int64_t bytes = LoraStep::MostBytes(limits_);
   ASSIGN_OR_RETURN(lora_step_, context_->Allocate(bytes, what));
-  ASSIGN_OR_RETURN(lora_step_on_host_, context_->AllocateHost(bytes, what));
+  for (Launched& launched : launched_) {
+    ASSIGN_OR_RETURN(launched.adapter_message,
+                     context_->AllocateHost(bytes, what));
+  }
   ASSIGN_OR_RETURN(lora_hidden_,
                    context_->Allocate(CudaLoraBytes(shape(), limits_), what));
   return OkStatus();
@@ -74,8 +77,9 @@ void CudaBackend::Adapt(const Linear& linear,
 }
 
 Status CudaBackend::UploadAdapters(const StepBatch& batch) {
+  Launched& launched = launched_[newest_];
   lora_.Clear();
-  step_adapters_.clear();
+  launched.adapters.clear();
   if (adapter_of_slot_.empty()) return OkStatus();
   lora_of_seq_.clear();
   for (int32_t seq = 0; seq < batch.num_seqs; ++seq) {
@@ -87,12 +91,12 @@ Status CudaBackend::UploadAdapters(const StepBatch& batch) {
     lora_of_seq_.push_back(adapter == nullptr ? nullptr
                                               : static_cast<const CudaLora*>(
                                                     adapter->on_device()));
-    if (adapter != nullptr) step_adapters_.push_back(adapter);
+    if (adapter != nullptr) launched.adapters.push_back(adapter);
   }
   lora_.Fill(batch, lora_of_seq_, message_.padded ? message_.num_rows : 0,
-             message_.all_sample, lora_step_on_host_.data());
+             message_.all_sample, launched.adapter_message.data());
   if (!lora_.any()) return OkStatus();
-  return context_->Upload(lora_step_.data(), lora_step_on_host_.data(),
+  return context_->Upload(lora_step_.data(), launched.adapter_message.data(),
                           lora_.bytes());
 }
 

@@ -215,6 +215,15 @@ void CudaBackend::DoEmbed(const Linear& table, const EmbedOptions& options) {
                             .copies = step.message + message_.copies,
                             .num_copies = step.num_copies});
     if (error != 0) return error;
+    if (message_.names_drawn) {
+      // The ids of the step before are there until this one draws.
+      const int taken =
+          module_.take_drawn(context_->device().stream,
+                             {.tokens = step_.as<int32_t>() + message_.tokens,
+                              .drawn = drawn_ids(),
+                              .rows = step.num_tokens});
+      if (taken != 0) return taken;
+    }
     return module_.embed(
         context_->device().stream,
         {.table = WeightsOf(rows, 0),

@@ -5,6 +5,8 @@
 #include <functional>
 #include <limits>
 
+#include "models/llm/runner_ahead.h"
+
 namespace millrace::models {
 namespace {
 
@@ -102,8 +104,9 @@ void StepMessage::ChooseSizes(const StepBatch& batch) {
 }
 
 std::vector<int64_t> StepMessage::Layout() const {
-  std::vector<int64_t> layout = {num_rows,  num_samples,  tokens, positions,
-                                 row_pages, rows_by_role, pages,  draws};
+  std::vector<int64_t> layout = {num_rows,  num_samples, tokens,
+                                 positions, row_pages,   rows_by_role,
+                                 pages,     draws,       names_drawn};
   for (const Work& work : works_) {
     layout.insert(layout.end(),
                   {work.items, work.num_items, work.merges, work.num_merges});
@@ -119,6 +122,7 @@ void StepMessage::Fill(const StepBatch& batch,
   const auto rows = static_cast<size_t>(batch.num_tokens);
   const auto all_rows = static_cast<size_t>(num_rows);
   tokens = Put(batch.tokens().first(rows), all_rows);
+  names_drawn = std::ranges::any_of(batch.tokens().first(rows), IsDrawn);
   positions = Put(batch.positions().first(rows), all_rows);
   sample_rows =
       Put(batch.sample_rows().first(static_cast<size_t>(batch.num_samples)),

@@ -65,6 +65,8 @@ class StepMessage {
   int32_t num_rows = 0;  // those of the padding included; num_samples likewise
   int32_t num_samples = 0;
   bool all_sample = false;  // sample i is row i, and there are no more rows
+  bool names_drawn =
+      false;  // some tokens are those of samples before (DrawnBy)
   // Of padded messages: all numbers here but bytes(). Messages that have the
   // same differ only in what is at these places.
   std::vector<int64_t> Layout() const;

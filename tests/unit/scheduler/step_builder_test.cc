@@ -5,6 +5,9 @@
 
 #include <vector>
 
+#include "models/llm/runner_ahead.h"
+#include "scheduler/policy.h"
+
 namespace millrace::scheduler {
 namespace {
 
@@ -53,6 +56,44 @@ TEST(StepBuilder, WritesTheDrawingOfTheContract) {
   EXPECT_EQ(batch.sample_rows()[0], 0);
   EXPECT_EQ(batch.sample_seqs()[0], 0);
   EXPECT_EQ(batch.score_ids()[0], kSample);
+}
+
+TEST(StepBuilder, ATokenThatAStepInFlightDrawsIsNamedByItsSample) {
+  models::StepBatch batch({.max_tokens = 8,
+                           .max_seqs = 2,
+                           .max_pages_per_seq = 1,
+                           .max_samples = 8});
+  Sequence a;
+  a.tokens = {10, 11, 12, 13, 14};
+  a.num_prompt = 3;
+  a.max_output = 4;
+  a.num_computed = 4;
+  a.rows_in_flight = 1;
+  a.drawn_by = 6;
+  a.slot = 0;
+  a.tables[0].pages = {PageId{0}};
+  // A prompt of which two tokens are in flight.
+  Sequence b;
+  b.tokens = {20, 21, 22, 23, 24};
+  b.num_prompt = 5;
+  b.rows_in_flight = 2;
+  b.slot = 1;
+  b.tables[0].pages = {PageId{1}};
+  EXPECT_EQ(View(a).num_tokens - View(a).num_computed, 1);
+  EXPECT_EQ(View(b).num_tokens - View(b).num_computed, 3);
+  StepBuilder builder(batch);
+  builder.Add(a, 1);
+  builder.Add(b, 2);
+  EXPECT_THAT(First(batch.tokens(), 3),
+              ElementsAre(models::DrawnBy(6), 22, 23));
+  EXPECT_THAT(First(batch.positions(), 3), ElementsAre(5, 2, 3));
+  EXPECT_THAT(First(batch.kv_len(), 2), ElementsAre(6, 4));
+  EXPECT_THAT(First(batch.prompt_rows(), 2), ElementsAre(0, 2));
+  EXPECT_THAT(First(batch.sample_rows(), batch.num_samples), ElementsAre(0));
+
+  // With the token that is being drawn the completion is as long as it may be.
+  a.max_output = 3;
+  EXPECT_EQ(View(a).num_tokens - View(a).num_computed, 0);
 }
 
 TEST(StepBuilder, DraftsStandBehindTheKnownTokensAndSampleToo) {

@@ -1,0 +1,166 @@
+// The engine on the emulated GPU with two steps in flight, beside the same
+// engine that reads each step before it launches the next: the same answers, to
+// the bit. The GPU runs its work at once, or as late as it may: a result that
+// is read too early, or a buffer that is filled again too early, then shows.
+#include <dlfcn.h>
+#include <gtest/gtest.h>
+
+#include <cstdint>
+#include <cstdio>
+#include <cstdlib>
+#include <memory>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "config/base/metrics.h"
+#include "models/llm/model.h"
+#include "models/llm/runner_ahead.h"
+#include "tests/data/tiny_gguf.h"
+#include "tests/support/temp_path.h"
+#include "tests/unit/scheduler/engine_fixture.h"
+#include "tests/unit/scheduler/same_bits.h"
+
+namespace millrace::scheduler {
+namespace {
+
+// Shows a runner without what lets a second step be launched.
+class OneStepAtATime final : public models::Runner {
+ public:
+  explicit OneStepAtATime(std::unique_ptr<models::Runner> runner)
+      : runner_(std::move(runner)) {}
+  const models::RunnerInfo& info() const override { return runner_->info(); }
+  void InitSlot(const models::SlotInit& init) override {
+    runner_->InitSlot(init);
+  }
+  void Launch(const models::StepBatch& batch) override {
+    runner_->Launch(batch);
+  }
+  StatusOr<const models::StepResult*> Wait() override {
+    return runner_->Wait();
+  }
+
+ private:
+  const std::unique_ptr<models::Runner> runner_;
+};
+
+class TwoSteps : public testing::Test {
+ protected:
+  TwoSteps() {
+    setenv("MILLRACE_CUDA_MODULE", EMULATED_MODULE, 1);
+    void* handle = dlopen(EMULATED_MODULE, RTLD_NOW);
+    CHECK(handle != nullptr, "the emulated module opens");
+    defer_ = reinterpret_cast<void (*)(bool)>(
+        dlsym(handle, "millrace_emulated_defer"));
+  }
+  ~TwoSteps() override {
+    defer_(false);
+    unsetenv("MILLRACE_CUDA_MODULE");
+  }
+
+  static std::unique_ptr<models::Runner> MustLoad(const std::string& path,
+                                                  bool eager) {
+    models::LlmOptions options;
+    options.device = "cuda:0";
+    options.settings.enforce_eager = eager;
+    options.settings.max_num_seqs = 4;
+    options.settings.max_num_batched_tokens = 32;
+    options.settings.max_model_len = 256;
+    options.settings.huge_pages = false;
+    options.memory_limit_bytes = int64_t{256} << 20;
+    options.cpus = {0};
+    StatusOr<models::LlmModel> model = models::LoadLlm(path, options);
+    CHECK(model.ok(), "the model loads");
+    return std::move(model->runner);
+  }
+
+  static std::vector<GenerateTask> Tasks() {
+    std::vector<GenerateTask> tasks;
+    for (int32_t i = 0; i < 6; ++i) {
+      std::vector<int32_t> prompt;
+      for (int32_t t = 0; t < (i == 2 ? 62 : 2 + 3 * i); ++t) {
+        prompt.push_back(3 + (i + t * 37) % 60);
+      }
+      GenerateTask task = MakeTask(std::move(prompt), 5 + 2 * i);
+      task.sampling.temperature = i % 2 == 0 ? 0.0f : 0.8f;
+      task.sampling.seed = static_cast<uint64_t>(i);
+      if (i == 3) task.sampling.top_p = 0.9f;
+      tasks.push_back(std::move(task));
+    }
+    tasks[4].sampling.repetition_penalty = 1.3f;  // drawn on the host
+    tasks[4].max_tokens = 3;
+    return tasks;
+  }
+
+  static std::vector<Reader> AnswersOf(Engine& engine,
+                                       const std::vector<GenerateTask>& tasks) {
+    std::vector<Reader> readers;
+    for (const GenerateTask& task : tasks) {
+      readers.emplace_back(MustSubmit(engine, task));
+    }
+    for (Reader& reader : readers) {
+      EXPECT_EQ(reader.EndCode(), StatusCode::kOk);
+    }
+    return readers;
+  }
+
+  // What engines with one step in flight, and with two, answer to the tasks. Of
+  // the latter a GPU runs the work as late as it may.
+  void ExpectTheSame(const std::string& path, bool stops,
+                     const std::vector<bool>& eagers) {
+    const EngineOptions options = {.model = "fake", .max_num_seqs = 4};
+    std::vector<GenerateTask> tasks = Tasks();
+    defer_(false);
+    auto alone =
+        Engine::Create(std::make_unique<OneStepAtATime>(MustLoad(path, true)),
+                       options, nullptr);
+    std::vector<Reader> expected = AnswersOf(*alone, tasks);
+    if (stops) {
+      for (const size_t i : {size_t{1}, size_t{3}}) {
+        tasks[i].sampling.stop_ids = {expected[i].ids()[3]};
+      }
+      expected = AnswersOf(*alone, tasks);
+      EXPECT_LE(expected[1].ids().size(), 4u);
+    }
+    alone.reset();
+    for (const bool eager : eagers) {
+      SCOPED_TRACE(eager ? "launched one by one" : "graphs");
+      defer_(true);
+      MetricRegistry registry;
+      const auto engine =
+          Engine::Create(MustLoad(path, eager), options, &registry);
+      ExpectSameBits(*engine, tasks, expected);
+      EXPECT_GT(Count(registry, "steps_ahead"), 8);
+      EXPECT_EQ(Count(registry, "discarded_rows") > 0, stops);
+      ExpectAllPagesBack(*engine);
+    }
+  }
+
+  static double Count(MetricRegistry& registry, const std::string& name) {
+    const std::string text = registry.Text();
+    const std::string line = "millrace_" + name + "_total{model=\"fake\"";
+    const size_t at = text.find(line);
+    return at == std::string::npos
+               ? -1
+               : std::stod(text.substr(text.find("} ", at) + 2));
+  }
+
+  void (*defer_)(bool);
+};
+
+TEST_F(TwoSteps, GiveTheBitsOfOneStepAtATime) {
+  models::TinyModel tiny;
+  tiny.layers = 1;
+  const std::string path = TempPath("two_steps.gguf");
+  ASSERT_TRUE(models::WriteTinyGguf(tiny, path));
+  ExpectTheSame(path, true, {true, false});
+  EXPECT_EQ(std::remove(path.c_str()), 0);
+}
+
+// What experts read is counted in front of the ids.
+TEST_F(TwoSteps, WithExperts) {
+  ExpectTheSame("tests/data/hf_qwen2moe", false, {false});
+}
+
+}  // namespace
+}  // namespace millrace::scheduler
