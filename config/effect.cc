@@ -75,6 +75,7 @@ constexpr Rule kRules[] = {
      "device is cpu; --kv-cache-memory-bytes sets the memory for keys and "
      "values"},
     {"enforce_eager", RunsOnCpu, "device is cpu"},
+    {"async_scheduling", RunsOnCpu, "device is cpu"},
     {"gemm_backend", RunsOnCpu, "device is cpu"},
     {"num_speculative_tokens", DraftsNothing, "speculative_method is none"},
     {"prompt_lookup_min", DraftsNoNgrams,

@@ -300,6 +300,10 @@ void VisitMemory(LlmSettings& s, const SettingVisitor& visit) {
          .help = "on a GPU, launch the kernels of each step one by one instead "
                  "of running steps of generated tokens as CUDA graphs"},
         &s.enforce_eager);
+  visit({.name = "async_scheduling",
+         .help = "on a GPU, launch the next step before the tokens of the "
+                 "running one are read"},
+        &s.async_scheduling);
   visit({.name = "gemm_backend",
          .help = "on a GPU, what multiplies prompts by weights in F16 or BF16: "
                  "native: this program's kernels; cublaslt: NVIDIA's library, "

@@ -120,7 +120,8 @@ struct LlmSettings {
   std::string quantize = "none";  // float weights: none | q8_0 | q4_0 | …
   // Share of a GPU's memory that the model may take, 0 to 1.
   std::string gpu_memory_utilization = "0.9";
-  bool enforce_eager = false;  // no CUDA graphs
+  bool enforce_eager = false;    // no CUDA graphs
+  bool async_scheduling = true;  // two steps in flight on a GPU
   // Products of prompts with weights in F16 or BF16 on a GPU: native |
   // cublaslt.
   std::string gemm_backend = "native";

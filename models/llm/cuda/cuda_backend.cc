@@ -71,6 +71,7 @@ CudaBackend::CudaBackend(const CudaBackendOptions& options)
       blas_(options.blas),
       kv_format_(options.kv_format),
       compute_(options.compute),
+      ahead_(options.ahead && options.gpus == nullptr),
       threads_(options.threads),
       q_dim_(int64_t{shape().heads} * shape().head_dim),
       qkv_dim_(q_dim_ + 2 * int64_t{shape().kv_heads} * shape().head_dim),

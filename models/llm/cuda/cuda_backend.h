@@ -56,6 +56,7 @@ struct CudaBackendOptions {
   cuda::KvFormat kv_format = cuda::KvFormat::kF16;
   CudaCompute compute = CudaCompute::kAuto;
   bool graphs = true;   // CUDA graphs of steps that draw in each row
+  bool ahead = true;    // two steps may be in flight
   int32_t threads = 1;  // that pack weights
 };
 
@@ -394,6 +395,7 @@ class CudaBackend final : public Backend {
   const std::shared_ptr<BlasProducts> blas_;
   const cuda::KvFormat kv_format_;
   const CudaCompute compute_;
+  const bool ahead_;  // two steps may be in flight
   const int32_t threads_;
   const int64_t q_dim_;
   const int64_t qkv_dim_;

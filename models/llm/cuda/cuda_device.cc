@@ -77,6 +77,7 @@ StatusOr<std::unique_ptr<Device>> CudaDevice::Open(
   if (kv == "f32") device->kv_format_ = cuda::KvFormat::kF32;
   if (kv == "int8") device->kv_format_ = cuda::KvFormat::kInt8;
   device->graphs_ = !settings.enforce_eager;
+  device->ahead_ = settings.async_scheduling;
   device->timeout_ms_ = settings.tensor_parallel_timeout_ms;
   ASSIGN_OR_RETURN(device->compute_, ComputeOf(settings.compute_dtype));
   if (device->compute_ == CudaCompute::kF32) {
@@ -188,6 +189,7 @@ std::unique_ptr<Backend> CudaDevice::NewBackend(const BackendShape& shape,
                          .kv_format = kv_format_,
                          .compute = compute_,
                          .graphs = graphs_,
+                         .ahead = ahead_,
                          .threads = threads_});
 }
 

@@ -60,6 +60,7 @@ class CudaDevice final : public Device {
   cuda::KvFormat kv_format_ = cuda::KvFormat::kF16;
   int64_t memory_bytes_ = 0;
   bool graphs_ = true;
+  bool ahead_ = true;
   CudaCompute compute_ = CudaCompute::kAuto;
   int32_t threads_ = 1;
   int64_t timeout_ms_ = 0;                   // within a step of a group

@@ -82,7 +82,7 @@ Status CudaBackend::DownloadIds() {
 }
 
 bool CudaBackend::MayLaunchAhead() const {
-  return num_in_flight_ == 1 && gpus_ == nullptr && trace_ == nullptr &&
+  return ahead_ && num_in_flight_ == 1 && trace_ == nullptr &&
          launched_[newest_].has_end;
 }
 
