@@ -205,7 +205,7 @@ int Convolve(Stream stream, const GraphConvArgs& args) {
                                   .sizes = {},
                                   .y_strides = {},
                                   .epilogue = args.epilogue,
-                                  .wide = with.wide});
+                                  .wide = false});
 }
 
 }  // namespace

@@ -105,6 +105,16 @@ __device__ inline float Finish(const GraphEpilogue& e, float sum,
   return sum;
 }
 
+// f(axis, index) for the place of a product in its stack, the last axis first.
+template <class Args, class F>
+__device__ __forceinline__ void ForStackIndices(const Args& args,
+                                                int64_t product, const F& f) {
+  for (int axis = args.rank - 1; axis >= 0; --axis) {
+    f(axis, product % args.sizes[axis]);
+    product /= args.sizes[axis];
+  }
+}
+
 // Blocks for one thread an element; grids of one dimension are long enough.
 inline dim3 ByThread(int64_t count) {
   return dim3(CeilDiv(count, kGraphThreads));

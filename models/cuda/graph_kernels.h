@@ -225,7 +225,7 @@ struct JoinPiecesArgs {
   int64_t sizes[kMostAxes];
   int64_t y_strides[kMostAxes];
   GraphEpilogue epilogue;
-  bool wide;  // y, residual and gate by four values
+  bool wide;  // set by the launch: y, residual and gate by four values
 };
 
 enum class PoolOf : int32_t { kMax, kMean, kMeanPadded };

@@ -13,18 +13,10 @@ __global__ void __launch_bounds__(kGraphThreads)
   const int64_t output = thread % fours * 4;
   const int64_t row = thread / fours % args.m;
   const int64_t product = thread / fours / args.m;
-  TensorResult result = {.y = args.y,
-                         .rows = args.m,
-                         .outputs = args.n,
-                         .row_stride = args.y_row,
-                         .start = 0,
-                         .wide = args.wide,
-                         .epilogue = args.epilogue};
-  int64_t left = product;
-  for (int axis = args.rank - 1; axis >= 0; --axis) {
-    result.start += left % args.sizes[axis] * args.y_strides[axis];
-    left /= args.sizes[axis];
-  }
+  TensorResult result = ResultOf(args);
+  ForStackIndices(args, product, [&](int axis, int64_t index) {
+    result.start += index * args.y_strides[axis];
+  });
   const float* at = args.partial + (product * args.m + row) * args.n + output;
   const int64_t piece = args.count * args.m * args.n;
   float4 sums = {0, 0, 0, 0};
@@ -47,9 +39,11 @@ __global__ void __launch_bounds__(kGraphThreads)
 }  // namespace
 
 int GraphJoinPieces(Stream stream, const JoinPiecesArgs& args) {
+  JoinPiecesArgs with = args;
+  with.wide = IsWide(args);
   return Launch(JoinPiecesKernel,
                 ByThread(args.count * args.m * ((args.n + 3) / 4)),
-                kGraphThreads, 0, stream, args);
+                kGraphThreads, 0, stream, with);
 }
 
 }  // namespace millrace::cuda

@@ -15,14 +15,11 @@ __global__ void __launch_bounds__(kGraphThreads)
     ValuesIn a = args.a;
     ValuesIn b = args.b;
     int64_t y_at = 0;
-    int64_t left = product;
-    for (int axis = args.rank - 1; axis >= 0; --axis) {
-      const int64_t index = left % args.sizes[axis];
-      left /= args.sizes[axis];
+    ForStackIndices(args, product, [&](int axis, int64_t index) {
       a += index * args.a_strides[axis];
       b += index * args.b_strides[axis];
       y_at += index * args.y_strides[axis];
-    }
+    });
     MultiplyTile(
         args.m, args.n, args.k, row0, output0,
         [&](int64_t row, int64_t input) {

@@ -26,21 +26,12 @@ __global__ void __launch_bounds__(T::kThreads, T::kBlocks)
        product += gridDim.y) {
     ValuesIn a = args.a;
     ValuesIn b = args.b;
-    TensorResult result = {.y = args.y,
-                           .rows = args.m,
-                           .outputs = args.n,
-                           .row_stride = args.y_row,
-                           .start = 0,
-                           .wide = args.wide,
-                           .epilogue = args.epilogue};
-    int64_t left = product;
-    for (int axis = args.rank - 1; axis >= 0; --axis) {
-      const int64_t index = left % args.sizes[axis];
-      left /= args.sizes[axis];
+    TensorResult result = ResultOf(args);
+    ForStackIndices(args, product, [&](int axis, int64_t index) {
       a += index * args.a_strides[axis];
       b += index * args.b_strides[axis];
       result.start += index * args.y_strides[axis];
-    }
+    });
     const PieceResult to = {result, args.partial, product, args.count};
     const auto with = [&](auto& rows) {
       if constexpr (kPacked) {
@@ -112,11 +103,10 @@ int Multiply(Stream stream, const ProductArgs& args) {
                   args.a_row % at_once == 0 && IsAligned(args.a.data) &&
                   (are_factors || args.a.format == GraphFormat::kF32);
   ProductArgs with = args;
-  with.wide = IsWide(args.epilogue, args.y, args.n, args.y_row);
+  with.wide = IsWide(args);
   for (int axis = 0; axis < args.rank; ++axis) {
     if (args.sizes[axis] == 1) continue;
     in_units = in_units && args.a_strides[axis] % at_once == 0;
-    with.wide = with.wide && args.y_strides[axis] % 4 == 0;
   }
   const Cut cut(kPrecision, args.k, args.m, args.n, args.count,
                 args.partial != nullptr, args.tile);
@@ -146,7 +136,7 @@ int Multiply(Stream stream, const ProductArgs& args) {
                          .sizes = {},
                          .y_strides = {},
                          .epilogue = args.epilogue,
-                         .wide = with.wide};
+                         .wide = false};
   std::copy_n(args.sizes, args.rank, join.sizes);
   std::copy_n(args.y_strides, args.rank, join.y_strides);
   return GraphJoinPieces(stream, join);

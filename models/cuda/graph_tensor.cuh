@@ -68,6 +68,18 @@ struct TensorResult {
   GraphEpilogue epilogue;
 };
 
+// Of the first product of a stack; it begins elsewhere for another one.
+template <class Args>
+__device__ __forceinline__ TensorResult ResultOf(const Args& args) {
+  return {.y = args.y,
+          .rows = args.m,
+          .outputs = args.n,
+          .row_stride = args.y_row,
+          .start = 0,
+          .wide = args.wide,
+          .epilogue = args.epilogue};
+}
+
 #if defined(__CUDACC__)
 #define MILLRACE_NOINLINE __noinline__
 #else
@@ -309,6 +321,16 @@ inline bool IsWide(const GraphEpilogue& e, const ValuesOut& y, int64_t outputs,
          StandsInFours(y.data, y.format) &&
          StandsInFours(e.residual.data, e.residual.format) &&
          StandsInFours(e.gate.data, e.gate.format);
+}
+
+// The same of a stack of products.
+template <class Args>
+bool IsWide(const Args& args) {
+  bool wide = IsWide(args.epilogue, args.y, args.n, args.y_row);
+  for (int axis = 0; axis < args.rank; ++axis) {
+    wide = wide && (args.sizes[axis] == 1 || args.y_strides[axis] % 4 == 0);
+  }
+  return wide;
 }
 
 using LargeTensorTile = TensorTile<128, 128, 2, 4, 2>;
