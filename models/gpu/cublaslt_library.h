@@ -1,8 +1,8 @@
 // cuBLASLt, NVIDIA's library of matrix products: the functions of it that
-// products of prompts use. It is opened when a model asks for it, so that a
-// server without it lacks nothing. Declared here after cuBLASLt's public
-// interface, so that no header of it is needed to build; a test holds what
-// stands here against that header where the CUDA toolkit is.
+// products of prompts and of graphs use. It is opened when a model asks for it,
+// so that a server without it lacks nothing. Declared here after cuBLASLt's
+// public interface, so that no header of it is needed to build; a test holds
+// what stands here against that header where the CUDA toolkit is.
 //
 //   ASSIGN_OR_RETURN(const auto library, CublasLtLibrary::Open());
 //   const int error = library->create(&handle);
@@ -42,10 +42,11 @@ struct HeuristicResult {
 
 // Numbers of its enumerations.
 inline constexpr int kSuccess = 0;
-inline constexpr int kF32 = 0;          // CUDA_R_32F
-inline constexpr int kF16 = 2;          // CUDA_R_16F
-inline constexpr int kBF16 = 14;        // CUDA_R_16BF
-inline constexpr int kComputeF32 = 68;  // CUBLAS_COMPUTE_32F
+inline constexpr int kF32 = 0;           // CUDA_R_32F
+inline constexpr int kF16 = 2;           // CUDA_R_16F
+inline constexpr int kBF16 = 14;         // CUDA_R_16BF
+inline constexpr int kComputeF32 = 68;   // CUBLAS_COMPUTE_32F
+inline constexpr int kComputeTf32 = 77;  // CUBLAS_COMPUTE_32F_FAST_TF32
 inline constexpr int32_t kTransposed = 1;
 inline constexpr uint32_t kNoReduction = 0;
 // CUBLASLT_MATMUL_DESC_…; int32_t.

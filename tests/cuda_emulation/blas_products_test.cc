@@ -86,7 +86,7 @@ struct Case {
   // Room behind the rows, which a call may read.
   int64_t room() const { return rows + BlasProducts::kTileRows; }
   BlasShape shape() const {
-    return {.bf16 = bf16,
+    return {.factors = bf16 ? BlasFactors::kBf16 : BlasFactors::kF16,
             .outputs = outputs,
             .inputs = padded(),
             .weights_pitch = weight_bytes() / 2,

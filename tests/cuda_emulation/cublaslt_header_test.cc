@@ -14,6 +14,7 @@ namespace {
 static_assert(kSuccess == CUBLAS_STATUS_SUCCESS);
 static_assert(kF32 == CUDA_R_32F && kF16 == CUDA_R_16F && kBF16 == CUDA_R_16BF);
 static_assert(kComputeF32 == CUBLAS_COMPUTE_32F && kTransposed == CUBLAS_OP_T);
+static_assert(kComputeTf32 == CUBLAS_COMPUTE_32F_FAST_TF32);
 static_assert(kNoReduction == CUBLASLT_REDUCTION_SCHEME_NONE);
 static_assert(kDescTransposesA == CUBLASLT_MATMUL_DESC_TRANSA);
 static_assert(kPrefMaxWorkspaceBytes ==

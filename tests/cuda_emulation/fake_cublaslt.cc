@@ -3,6 +3,8 @@
 // none, attributes it does not know or of another size, matrices of other
 // types, rows that are not aligned as was said, a workspace that is too small.
 //
+// f32 is multiplied as it is, or rounded to tf32, as the real one may.
+//
 //   MILLRACE_FAKE_CUBLASLT_VERSION  what it says it is: 110805 for 11.8.5
 //   MILLRACE_FAKE_CUBLASLT          one of
 //       create     no handle can be made
@@ -21,6 +23,7 @@
 #include <cstdlib>
 #include <cstring>
 #include <functional>
+#include <mutex>
 #include <set>
 #include <string>
 #include <utility>
@@ -38,6 +41,7 @@ constexpr int kF32 = 0;
 constexpr int kF16 = 2;
 constexpr int kBF16 = 14;
 constexpr int kComputeF32 = 68;
+constexpr int kComputeTf32 = 77;
 
 constexpr uint64_t kMagic = 0x6d696c6c72616365;
 constexpr size_t kWorkspace = 1 << 20;  // that the second algorithm needs
@@ -65,6 +69,7 @@ struct Layout {
   int64_t pitch;
 };
 struct Desc {
+  int compute = kComputeF32;
   int32_t transposes_a = 0;
 };
 struct Preference {
@@ -74,7 +79,8 @@ struct Preference {
 };
 
 std::atomic<int> products = 0;
-// Whatever was made and not destroyed.
+// Whatever was made and not destroyed. Calls come from several threads.
+std::mutex guard;
 std::set<const void*> alive;
 
 bool Told(const std::string& what) {
@@ -97,17 +103,20 @@ void Do(std::function<void()> work) {
 template <typename T>
 int Make(void** out, T value) {
   *out = new T(std::move(value));
+  const std::lock_guard lock(guard);
   alive.insert(*out);
   return kFine;
 }
 template <typename T>
 int Destroy(void* made) {
+  const std::lock_guard lock(guard);
   if (alive.erase(made) == 0) return kInvalidValue;
   delete static_cast<T*>(made);
   return kFine;
 }
 template <typename T>
 const T* Find(const void* made) {
+  const std::lock_guard lock(guard);
   return alive.contains(made) ? static_cast<const T*>(made) : nullptr;
 }
 
@@ -125,6 +134,15 @@ int Get(const T& from, void* to, size_t bytes, size_t* written) {
   return kFine;
 }
 
+// To the nearest of 10 bits behind the point.
+float RoundToTf32(float value) {
+  uint32_t bits;
+  std::memcpy(&bits, &value, sizeof bits);
+  bits = (bits + 0x1000) & ~0x1fffu;
+  std::memcpy(&value, &bits, sizeof bits);
+  return value;
+}
+
 float ValueOf(const uint16_t bits, int type) {
   if (type == kF16) {
     _Float16 half;
@@ -140,7 +158,7 @@ float ValueOf(const uint16_t bits, int type) {
 // D^T = B^T · A for A of k by n, transposed, and B of k by m.
 struct Product {
   Layout a, b, d;
-  uint64_t alignment = 16;
+  bool rounds = false;  // f32 to tf32
   bool uneven = false;
 };
 
@@ -156,13 +174,15 @@ int Match(const void* desc, const void* a, const void* b, const void* c,
     return kInvalidValue;
   }
   product = {.a = *first, .b = *second, .d = *out};
+  product.rounds = as->compute == kComputeTf32;
   const uint64_t k = first->rows;
   if (as->transposes_a != 1 || second->rows != k ||
       out->rows != first->columns || out->columns != second->columns) {
     return kInvalidValue;
   }
+  const bool are_halves = first->type == kF16 || first->type == kBF16;
   if (first->type != second->type || out->type != kF32 ||
-      (first->type != kF16 && first->type != kBF16)) {
+      (!are_halves && first->type != kF32) || (are_halves && product.rounds)) {
     return kNotSupported;
   }
   return kFine;
@@ -175,14 +195,19 @@ bool IsAligned(const void* at, const Layout& layout, uint64_t alignment) {
          bytes % alignment == 0;
 }
 
-std::vector<float> Values(const void* at, const Layout& layout) {
-  const auto* from = static_cast<const uint16_t*>(at);
+std::vector<float> Values(const void* at, const Layout& layout, bool rounds) {
   std::vector<float> values;
   values.reserve(layout.rows * layout.columns);
   for (uint64_t column = 0; column < layout.columns; ++column) {
-    for (uint64_t i = 0; i < layout.rows; ++i) {
-      values.push_back(ValueOf(
-          from[column * static_cast<uint64_t>(layout.pitch) + i], layout.type));
+    const uint64_t begin = column * static_cast<uint64_t>(layout.pitch);
+    for (uint64_t i = begin; i < begin + layout.rows; ++i) {
+      if (layout.type == kF32) {
+        const float value = static_cast<const float*>(at)[i];
+        values.push_back(rounds ? RoundToTf32(value) : value);
+      } else {
+        values.push_back(
+            ValueOf(static_cast<const uint16_t*>(at)[i], layout.type));
+      }
     }
   }
   return values;
@@ -227,8 +252,10 @@ int cublasLtCreate(void** handle) {
 int cublasLtDestroy(void* handle) { return Destroy<int>(handle); }
 
 int cublasLtMatmulDescCreate(void** desc, int compute, int scale) {
-  if (compute != kComputeF32 || scale != kF32) return kNotSupported;
-  return Make(desc, Desc{});
+  if ((compute != kComputeF32 && compute != kComputeTf32) || scale != kF32) {
+    return kNotSupported;
+  }
+  return Make(desc, Desc{.compute = compute});
 }
 int cublasLtMatmulDescDestroy(void* desc) { return Destroy<Desc>(desc); }
 int cublasLtMatmulDescSetAttribute(void* made, int attribute, const void* from,
@@ -360,8 +387,8 @@ int cublasLtMatmul(void* handle, void* desc, const void* alpha, const void* a,
   product.uneven =
       algo->id == 0 || Told("all_uneven") || (algo->id == 1 && Told("uneven"));
   Do([=] {
-    const std::vector<float> weights = Values(a, product.a);
-    const std::vector<float> rows = Values(b, product.b);
+    const std::vector<float> weights = Values(a, product.a, product.rounds);
+    const std::vector<float> rows = Values(b, product.b, product.rounds);
     const uint64_t k = product.a.rows;
     for (uint64_t row = 0; row < product.d.columns; ++row) {
       const bool backwards = product.uneven && row >= product.d.columns / 2;

@@ -45,7 +45,9 @@ Status CudaBackend::BindBlas() {
       }
       most_outputs = std::max(most_outputs, part.source.num_rows);
       matrices.push_back({&part,
-                          {.bf16 = part.format == cuda::WeightFormat::kBF16,
+                          {.factors = part.format == cuda::WeightFormat::kBF16
+                                          ? BlasFactors::kBf16
+                                          : BlasFactors::kF16,
                            .outputs = part.source.num_rows,
                            .inputs = inputs,
                            .weights_pitch = part.row_bytes / 2,

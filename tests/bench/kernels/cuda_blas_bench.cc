@@ -52,12 +52,13 @@ class Bench {
     const int64_t room =
         (kMostRows + BlasProducts::kTileRows) * args_.rounded_bytes;
     const CudaBuffer probe = RandomOnGpu(*context_, room, kHalves);
-    product_ = Must(blas_->Choose({.bf16 = bf16,
-                                   .outputs = outputs,
-                                   .inputs = inputs,
-                                   .weights_pitch = row_bytes / 2,
-                                   .x_pitch = args_.rounded_bytes / 2},
-                                  weights_.data(), probe.data()));
+    product_ = Must(
+        blas_->Choose({.factors = bf16 ? BlasFactors::kBf16 : BlasFactors::kF16,
+                       .outputs = outputs,
+                       .inputs = inputs,
+                       .weights_pitch = row_bytes / 2,
+                       .x_pitch = args_.rounded_bytes / 2},
+                      weights_.data(), probe.data()));
     const char* name = bf16 ? "BF16" : "F16";
     if (product_ == nullptr) {
       std::printf("%-4s %6d x %-6d no algorithm gives equal bits\n", name,
