@@ -141,6 +141,9 @@ constexpr Rule kRules[] = {
      "tensor_parallel_size is 1"},
 };
 
+// Declared among the settings of language models, but graphs heed it, too.
+constexpr std::string_view kOfBothKinds = "gemm_backend";
+
 class Finder {
  public:
   Finder(const Loaded& loaded, const EffectFacts& facts)
@@ -204,7 +207,7 @@ class Finder {
                  ModelSettings model) {
     const auto check = [&](const std::string& why) {
       return [this, prefix, why](const SettingInfo& info, SettingRef) {
-        if (!IsGiven(prefix, info.name)) return;
+        if (!IsGiven(prefix, info.name) || info.name == kOfBothKinds) return;
         const std::string_view instead = InsteadOf(info.name);
         Say(prefix, info.name,
             why + (instead.empty() ? "" : "; " + std::string(instead)));

@@ -305,9 +305,10 @@ void VisitMemory(LlmSettings& s, const SettingVisitor& visit) {
                  "running one are read"},
         &s.async_scheduling);
   visit({.name = "gemm_backend",
-         .help = "on a GPU, what multiplies prompts by weights in F16 or BF16: "
-                 "native: this program's kernels; cublaslt: NVIDIA's library, "
-                 "native where it is absent",
+         .help = "on a GPU, what multiplies prompts by weights in F16 or BF16, "
+                 "and rows by weights in graphs: native: this program's "
+                 "kernels; cublaslt: NVIDIA's library, native where it is "
+                 "absent",
          .choices = {"native", "cublaslt"}},
         &s.gemm_backend);
   visit({.name = "huge_pages", .help = "ask for huge pages for the weights"},

@@ -343,7 +343,8 @@ int GraphConv(Stream stream, const GraphConvArgs& args);
 // packed weights.
 int GraphProductOnTensors(Stream stream, const ProductArgs& args);
 int GraphConvOnTensors(Stream stream, const GraphConvArgs& args);
-// And what these call behind blocks that share pieces.
+// And what these call behind blocks that share pieces. One piece is a product
+// that a library multiplied.
 int GraphJoinPieces(Stream stream, const JoinPiecesArgs& args);
 int GraphPool(Stream stream, const GraphPoolArgs& args);
 int GraphSoftmax(Stream stream, const SoftmaxArgs& args);

@@ -128,6 +128,7 @@ struct Module {
   int (*graph_pointwise)(Stream, const PointwiseArgs&);
   int (*graph_product)(Stream, const ProductArgs&);
   int (*graph_conv)(Stream, const GraphConvArgs&);
+  int (*graph_join_pieces)(Stream, const JoinPiecesArgs&);
   int (*graph_pool)(Stream, const GraphPoolArgs&);
   int (*graph_softmax)(Stream, const SoftmaxArgs&);
   int (*graph_normalize)(Stream, const NormalizeArgs&);
@@ -177,6 +178,7 @@ inline void SetKernels(Module& table) {
   table.graph_pointwise = GraphPointwise;
   table.graph_product = GraphProduct;
   table.graph_conv = GraphConv;
+  table.graph_join_pieces = GraphJoinPieces;
   table.graph_pool = GraphPool;
   table.graph_softmax = GraphSoftmax;
   table.graph_normalize = GraphNormalize;

@@ -37,6 +37,12 @@ enum class DevicePrecision { kF32, kTf32, kF16, kBf16 };
 std::optional<DevicePrecision> DevicePrecisionOf(std::string_view setting);
 std::string_view DevicePrecisionName(DevicePrecision precision);
 
+// What multiplies matrices of weights on a device: its own kernels, or NVIDIA's
+// library where it gives a row the same bits in any batch.
+enum class GemmBackend { kNative, kCublasLt };
+// Of the setting `gemm_backend`. INVALID_ARGUMENT: no such name.
+StatusOr<GemmBackend> GemmBackendOf(std::string_view setting);
+
 // What one context has on the device: a stream, memory for values. Used by one
 // thread at a time.
 class DeviceState {
@@ -81,6 +87,7 @@ class GraphDevice {
 
   virtual std::string name() const = 0;  // "cuda:0"
   virtual DevicePrecision precision() const = 0;
+  virtual GemmBackend gemm_backend() const = 0;  // in use
   // RESOURCE_EXHAUSTED: so many bytes of weights were more than was free when
   // the device was opened.
   virtual Status CheckFits(int64_t weight_bytes) const = 0;
@@ -96,14 +103,17 @@ class GraphDevice {
 
 // The device that a setting names: null for "cpu", a GPU for "cuda:0"; for
 // "auto" GPU 0, or null with a line in the log that says why it cannot serve.
-// INVALID_ARGUMENT: no such name. FAILED_PRECONDITION: why the GPU cannot
-// serve.
+// Where cuBLASLt cannot be used, a line in the log says why, and kernels
+// multiply. INVALID_ARGUMENT: no such name. FAILED_PRECONDITION: why the GPU
+// cannot serve.
 StatusOr<std::shared_ptr<GraphDevice>> OpenGraphDevice(
-    const std::string& name, DevicePrecision precision = DevicePrecision::kF32);
+    const std::string& name, DevicePrecision precision = DevicePrecision::kF32,
+    GemmBackend gemm = GemmBackend::kNative);
 
 // Several, "cuda:0,cuda:1", or all GPUs, "cuda:all"; or one as above. Empty:
 // the CPU. INVALID_ARGUMENT: the CPU beside a GPU, or a GPU twice.
 StatusOr<std::vector<std::shared_ptr<GraphDevice>>> OpenGraphDevices(
-    std::string_view names, DevicePrecision precision = DevicePrecision::kF32);
+    std::string_view names, DevicePrecision precision = DevicePrecision::kF32,
+    GemmBackend gemm = GemmBackend::kNative);
 
 }  // namespace millrace::models::graph

@@ -19,10 +19,13 @@ StatusOr<graph::InstanceOptions> GraphOptions(const ParsedArgs& args,
   options.isa = args.Text("isa", "");
   const std::string precision = args.Text("precision", "auto");
   const auto on_device = graph::DevicePrecisionOf(precision);
-  ASSIGN_OR_RETURN(options.device,
-                   graph::OpenGraphDevice(
-                       args.Text("device", "cpu"),
-                       on_device.value_or(graph::DevicePrecision::kTf32)));
+  ASSIGN_OR_RETURN(const graph::GemmBackend gemm,
+                   graph::GemmBackendOf(args.Text("gemm-backend", "native")));
+  ASSIGN_OR_RETURN(
+      options.device,
+      graph::OpenGraphDevice(args.Text("device", "cpu"),
+                             on_device.value_or(graph::DevicePrecision::kTf32),
+                             gemm));
   if (options.device != nullptr && on_device) return options;
   if (options.device != nullptr && precision != "int8") {
     return UsageError(

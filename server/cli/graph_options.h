@@ -22,8 +22,8 @@ inline constexpr FlagSpec kGraphBackendFlag = {
 inline constexpr FlagSpec kQuantizationFlag = {
     "quantization", "FILE", "of millrace quantize (default: MODEL.quant.json)"};
 
-// As --threads, --isa, --device, --precision and --quantization say of the
-// model at `path`; a verb may lack the last three.
+// As --threads, --isa, --device, --precision, --gemm-backend and --quantization
+// say of the model at `path`; a verb may lack the last four.
 StatusOr<models::graph::InstanceOptions> GraphOptions(const ParsedArgs& args,
                                                       const std::string& path);
 

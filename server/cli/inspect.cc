@@ -59,6 +59,7 @@ constexpr FlagSpec kFlags[] = {
      "(measured first)"},
     kSizesFlag,
     kPrecisionFlag,
+    kGemmFlag,
     kQuantizationFlag,
     kThreadsFlag,
     kIsaFlag,

@@ -34,6 +34,7 @@ constexpr FlagSpec kFlags[] = {
     {"dot", "FILE", "the same for Graphviz"},
     kDeviceFlag,
     kPrecisionFlag,
+    kGemmFlag,
     kGraphBackendFlag,
     kQuantizationFlag,
     kThreadsFlag,

@@ -38,6 +38,7 @@ constexpr FlagSpec kFlags[] = {
     {"iters", "N", "timed runs, after one that is not (default 1)"},
     kDeviceFlag,
     kPrecisionFlag,
+    kGemmFlag,
     kGraphBackendFlag,
     kQuantizationFlag,
     {"interpret", "", "by the plain functions of the operators"},

@@ -22,7 +22,8 @@ inline constexpr FlagSpec kDeviceFlag = {
 inline constexpr FlagSpec kComputeFlag = {"compute-dtype", "TYPE",
                                           "auto, int8, int16 (finer), f32"};
 inline constexpr FlagSpec kGemmFlag = {
-    "gemm-backend", "NAME", "on a GPU, for prompts: native, or cublaslt"};
+    "gemm-backend", "NAME",
+    "on a GPU, for prompts and graphs: native, or cublaslt"};
 inline constexpr FlagSpec kQuantizeFlag = {
     "quantize", "TYPE",
     "round float weights to q8_0, q4_0, q4_1, q5_0 or q5_1"};

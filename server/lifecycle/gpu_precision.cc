@@ -41,8 +41,9 @@ std::string Name(DevicePrecision precision) {
 StatusOr<PreparedGraph> PrepareAt(
     DevicePrecision precision, const std::shared_ptr<graph::GraphDevice>& gpu,
     const graph::Graph& model, graph::InstanceOptions options) {
-  ASSIGN_OR_RETURN(options.device,
-                   graph::OpenGraphDevice(gpu->name(), precision));
+  ASSIGN_OR_RETURN(
+      options.device,
+      graph::OpenGraphDevice(gpu->name(), precision, gpu->gemm_backend()));
   PreparedGraph prepared;
   graph::CompileOptions compile = options;
   compile.weight_cpus = options.cpus;
@@ -86,7 +87,8 @@ Status QuantizeOn(const std::shared_ptr<graph::GraphDevice>& gpu,
       PrecisionSamples(settings.graph, model, graph::LeftOutSizes::kLeast));
   const auto open = [&](bool in_f32) {
     return graph::OpenGraphDevice(gpu->name(),
-                                  in_f32 ? DevicePrecision::kF32 : kBesideInt8);
+                                  in_f32 ? DevicePrecision::kF32 : kBesideInt8,
+                                  gpu->gemm_backend());
   };
   ASSIGN_OR_RETURN(
       const graph::Guarded guarded,
@@ -109,9 +111,12 @@ StatusOr<Gpus> GpusFor(const config::ModelSettings& settings) {
     return Gpus();
   }
   RETURN_IF_ERROR(fits);
+  ASSIGN_OR_RETURN(const graph::GemmBackend gemm,
+                   graph::GemmBackendOf(settings.llm.gemm_backend));
   return graph::OpenGraphDevices(
       name,
-      graph::DevicePrecisionOf(settings.graph.precision).value_or(kBesideInt8));
+      graph::DevicePrecisionOf(settings.graph.precision).value_or(kBesideInt8),
+      gemm);
 }
 
 StatusOr<PreparedGraph> PrepareOnGpus(Gpus gpus, const graph::Graph& model,
@@ -159,6 +164,9 @@ StatusOr<PreparedGraph> PrepareOnGpus(Gpus gpus, const graph::Graph& model,
   all.parameters.insert(all.parameters.end(), told.begin(), told.end());
   if (!is_int8) all.parameters.emplace_back("precision", Name(served));
   all.parameters.emplace_back("device", names);
+  if (gpus.front()->gemm_backend() == graph::GemmBackend::kCublasLt) {
+    all.parameters.emplace_back("gemm_backend", "cublaslt");
+  }
   return all;
 }
 

@@ -14,6 +14,7 @@
 #include "models/gpu/cuda_context.h"
 #include "models/graph/execution_context.h"
 #include "models/graph/import.h"
+#include "tests/unit/models/graph/tiny_model_arrays.h"
 
 namespace millrace::models::graph {
 
@@ -52,20 +53,53 @@ class CudaGraph : public testing::Test {
     return device.free_bytes;
   }
   static InstanceOptions OnDevice(
-      DevicePrecision precision = DevicePrecision::kF32) {
+      DevicePrecision precision = DevicePrecision::kF32,
+      GemmBackend gemm = GemmBackend::kNative) {
     InstanceOptions options;
-    auto device = OpenGraphDevice("cuda:0", precision);
+    auto device = OpenGraphDevice("cuda:0", precision, gemm);
     EXPECT_TRUE(device.ok()) << device.status().ToString();
     options.device = *device;
     return options;
   }
   static std::unique_ptr<ExecutionContext> Make(
-      const Graph& graph, DevicePrecision precision = DevicePrecision::kF32) {
-    auto context = CreateInstance(graph.Copy(), OnDevice(precision));
+      const Graph& graph, DevicePrecision precision = DevicePrecision::kF32,
+      GemmBackend gemm = GemmBackend::kNative) {
+    auto context = CreateInstance(graph.Copy(), OnDevice(precision, gemm));
     CHECK(context.ok(), "the graph compiles");
     return *std::move(context);
   }
 };
+
+// A product of rounded factors is off by 2^-10 of itself (tf32, f16) or 2^-7
+// (bf16) at most. The errors of terms and layers add as their squares do, or
+// little more.
+inline double ToleranceOf(DevicePrecision precision) {
+  switch (precision) {
+    case DevicePrecision::kF32:
+      break;
+    case DevicePrecision::kTf32:
+    case DevicePrecision::kF16:
+      return 0x1p-8;
+    case DevicePrecision::kBf16:
+      return 0x1p-5;
+  }
+  return kTolerance;
+}
+
+// Row i of every input that has as many rows as the first.
+inline std::vector<Tensor> Row(const std::vector<Tensor>& inputs, int64_t i) {
+  const int64_t rows = inputs[0].shape()[0];
+  std::vector<Tensor> one;
+  for (const Tensor& input : inputs) {
+    Shape shape = input.shape();
+    const int64_t bytes = input.num_bytes() / rows;
+    shape[0] = 1;
+    one.push_back(Tensor::Make(input.dtype(), shape));
+    std::memcpy(one.back().bytes(), input.bytes() + i * bytes,
+                static_cast<size_t>(bytes));
+  }
+  return one;
+}
 
 inline bool SameBytes(const std::vector<Tensor>& a,
                       const std::vector<Tensor>& b) {

@@ -33,22 +33,6 @@ class TinyOnDevice
     : public CudaGraph,
       public testing::WithParamInterface<std::tuple<Model, DevicePrecision>> {};
 
-// A product of rounded factors is off by 2^-10 of itself (tf32, f16) or 2^-7
-// (bf16) at most. The errors of terms and layers add as their squares do, or
-// little more.
-double ToleranceOf(DevicePrecision precision) {
-  switch (precision) {
-    case DevicePrecision::kF32:
-      break;
-    case DevicePrecision::kTf32:
-    case DevicePrecision::kF16:
-      return 0x1p-8;
-    case DevicePrecision::kBf16:
-      return 0x1p-5;
-  }
-  return kTolerance;
-}
-
 TEST_P(TinyOnDevice, GivesWhatPyTorchGave) {
   const auto& [model, precision] = GetParam();
   const std::string path = std::string(kFolder) + "/" + model.file;
@@ -114,21 +98,6 @@ INSTANTIATE_TEST_SUITE_P(
       std::replace(name.begin(), name.end(), '-', '_');
       return name;
     });
-
-// Row i of every input that has as many rows as the first.
-std::vector<Tensor> Row(const std::vector<Tensor>& inputs, int64_t i) {
-  const int64_t rows = inputs[0].shape()[0];
-  std::vector<Tensor> one;
-  for (const Tensor& input : inputs) {
-    Shape shape = input.shape();
-    const int64_t bytes = input.num_bytes() / rows;
-    shape[0] = 1;
-    one.push_back(Tensor::Make(input.dtype(), shape));
-    std::memcpy(one.back().bytes(), input.bytes() + i * bytes,
-                static_cast<size_t>(bytes));
-  }
-  return one;
-}
 
 TEST_F(CudaGraph, ARowHasTheSameBitsAloneAndInABatch) {
   for (const auto& [model, precision] :
@@ -220,43 +189,6 @@ TEST_F(CudaGraph, AnOperatorWithoutAKernelRunsOnTheCpu) {
   fail_events(false);
   EXPECT_TRUE(context->Run(inputs, {.trace = &trace}).ok());
   dlclose(module);
-}
-
-// Blocks that share the pieces of a sum have room of their own in the arena.
-TEST_F(CudaGraph, LongSumsOfFewRowsAreSharedByBlocks) {
-  GraphMaker make;
-  const Tensor wide = make.Random({900, 24});
-  const ValueId x = make.graph.AddInput("x", DType::kF32, {{}, {}});
-  const ValueId first =
-      make.Node("MatMul", {x, make.graph.AddConstant("w", wide.Copy())});
-  const ValueId square = make.Node("MatMul", {first, make.Weight({24, 900})});
-  const ValueId second =
-      make.Node("MatMul", {square, make.graph.AddConstant("v", wide.Copy())});
-  make.graph.AddOutput("y", make.Node("Add", {first, second}));
-  for (const DevicePrecision precision :
-       {DevicePrecision::kTf32, DevicePrecision::kF16}) {
-    const auto context = Make(make.graph, precision);
-    std::vector<Tensor> inputs;
-    inputs.push_back(make.Random({3, 900}));
-    const auto got = context->Run(inputs);
-    ASSERT_TRUE(got.ok()) << got.status().ToString();
-    // 900 factors of 4 bytes are four pieces, of 2 bytes fewer than three.
-    EXPECT_EQ(Count(context->PlanText(), ", 4 pieces in blocks of their own"),
-              precision == DevicePrecision::kTf32 ? 2 : 0)
-        << context->PlanText();
-    const auto want = (*CreateInstance(make.graph.Copy(), {}))->Run(inputs);
-    ASSERT_TRUE(want.ok());
-    ExpectClose((*got)[0], (*want)[0], ToleranceOf(precision));
-    const auto again = context->Run(inputs);  // as a captured graph
-    ASSERT_TRUE(again.ok());
-    EXPECT_TRUE(SameBytes(*got, *again));
-    // Each row alone.
-    for (int64_t i = 0; i < 3; ++i) {
-      const auto one = context->Run(Row(inputs, i));
-      ASSERT_TRUE(one.ok());
-      EXPECT_TRUE(SameBytes(*one, Row(*got, i))) << "row " << i;
-    }
-  }
 }
 
 // Three values that scale rows, not columns, are left to the CPU.

@@ -243,6 +243,55 @@ def test_run_and_profile_take_a_device():
         assert said in done.stdout
 
 
+CUBLASLT = BINARY.parent / "libmillrace_fake_cublaslt.so"
+
+
+@pytest.mark.skipif(not CUBLASLT.exists(), reason="built without the fake cuBLASLt")
+@pytest.mark.parametrize("precision, most", [("tf32", 2**-7), ("f16", 2**-8)])
+def test_cublaslt_multiplies_in_graphs_the_same_in_any_batch(precision, most):
+    model = "minilm"
+    flags = ["--device", "cuda:0", "--precision", precision]
+    arrays = inputs_of(model, "b3")
+    with start(DATA / f"{model}.onnx") as cpu:
+        want = infer(cpu, model, arrays)
+    with start(DATA / f"{model}.onnx", *flags, env=EMULATED) as gpu:
+        native = infer(gpu, model, arrays)
+        assert "gemm_backend" not in metadata(gpu, model)["parameters"]
+    with start(DATA / f"{model}.onnx", *flags, "--gemm-backend", "cublaslt",
+               env={**EMULATED, "MILLRACE_CUBLASLT": str(CUBLASLT)}) as gpu:
+        assert metadata(gpu, model)["parameters"]["gemm_backend"] == "cublaslt"
+        got = infer(gpu, model, arrays)
+        alone = [infer(gpu, model, [a[i:i + 1] for a in arrays]) for i in range(3)]
+    for k, theirs in enumerate(want):
+        assert np.abs(got[k] - theirs).max() <= most * np.abs(theirs).max()
+        for i in range(3):
+            assert np.array_equal(alone[i][k][0], got[k][i])
+    if precision == "tf32":  # values in 16 bits hide the order of sums
+        assert any(not np.array_equal(a, b) for a, b in zip(got, native))
+
+
+def test_native_kernels_multiply_in_graphs_without_cublaslt():
+    model = "minilm"
+    with start(DATA / f"{model}.onnx", "--device", "cuda:0",
+               "--gemm-backend", "cublaslt",
+               env={**EMULATED, "MILLRACE_CUBLASLT": "/nonexistent.so"}) as gpu:
+        gpu.line("native kernels multiply in graphs",
+                 "cuBLASLt cannot be opened (/nonexistent.so")
+        assert "gemm_backend" not in metadata(gpu, model)["parameters"]
+        infer(gpu, model, inputs_of(model, "b1"))
+
+
+def test_inspect_says_what_cublaslt_multiplies():
+    done = inspect("minilm.onnx", "--device", "cuda:0", "--gemm-backend",
+                   "cublaslt",
+                   env={**EMULATED, "MILLRACE_CUBLASLT": str(CUBLASLT)})
+    assert done.returncode == 0, done.stderr
+    assert re.search(r"cuda:0  Linear .* by cuBLASLt\n", done.stdout)
+    unknown = inspect("minilm.onnx", "--device", "cuda:0", "--gemm-backend", "mkl")
+    assert unknown.returncode != 0
+    assert "native and cublaslt exist" in unknown.stdout + unknown.stderr
+
+
 @pytest.mark.parametrize("flags, said", [
     ([], "there is no CUDA module, looked for '/nonexistent/module.so'"),
     (["--precision", "int8"], "resnet50.onnx.quant.json"),

@@ -5,6 +5,7 @@
 #include "config/base/log.h"
 #include "config/base/size_text.h"
 #include "models/gpu/cuda_context.h"
+#include "models/graph/cuda/blas_layers.h"
 #include "models/graph/cuda/cuda_plan.h"
 #include "models/graph/cuda/device_weights.h"
 #include "models/graph/device.h"
@@ -28,8 +29,9 @@ cuda::GraphPrecision KernelPrecision(DevicePrecision precision) {
 
 class CudaGraphDevice final : public GraphDevice {
  public:
-  static StatusOr<std::shared_ptr<GraphDevice>> Open(
-      int32_t ordinal, DevicePrecision precision) {
+  static StatusOr<std::shared_ptr<GraphDevice>> Open(int32_t ordinal,
+                                                     DevicePrecision precision,
+                                                     GemmBackend gemm) {
     ASSIGN_OR_RETURN(const cuda::Module* module, OpenCudaModule());
     ASSIGN_OR_RETURN(
         auto context,
@@ -38,8 +40,19 @@ class CudaGraphDevice final : public GraphDevice {
             {.setting = "device",
              .remedy = "end what else runs on it, take a smaller model, or set "
                        "device to cpu"}));
-    return std::shared_ptr<GraphDevice>(
-        new CudaGraphDevice(module, ordinal, precision, std::move(context)));
+    std::unique_ptr<BlasLayers> blas;
+    if (gemm == GemmBackend::kCublasLt) {
+      StatusOr<std::unique_ptr<BlasLayers>> opened =
+          BlasLayers::Open(module, ordinal);
+      if (opened.ok()) {
+        blas = std::move(opened).value();
+      } else {
+        LogWarning("native kernels multiply in graphs, not cuBLASLt",
+                   {{"why", opened.status().message()}});
+      }
+    }
+    return std::shared_ptr<GraphDevice>(new CudaGraphDevice(
+        module, ordinal, precision, std::move(context), std::move(blas)));
   }
 
   std::string name() const override {
@@ -47,6 +60,9 @@ class CudaGraphDevice final : public GraphDevice {
   }
 
   DevicePrecision precision() const override { return precision_; }
+  GemmBackend gemm_backend() const override {
+    return blas_ == nullptr ? GemmBackend::kNative : GemmBackend::kCublasLt;
+  }
 
   Status CheckFits(int64_t weight_bytes) const override {
     if (weight_bytes <= free_bytes_) return OkStatus();
@@ -74,24 +90,27 @@ class CudaGraphDevice final : public GraphDevice {
       const std::function<bool(const Tensor*)>& is_shared) override {
     return CudaPlan::Create({graph, name(), KernelPrecision(precision_),
                              num_members, kernels, packed, weights_,
-                             is_shared});
+                             blas_.get(), is_shared});
   }
 
  private:
   CudaGraphDevice(const cuda::Module* module, int32_t ordinal,
                   DevicePrecision precision,
-                  std::shared_ptr<CudaContext> context)
+                  std::shared_ptr<CudaContext> context,
+                  std::unique_ptr<BlasLayers> blas)
       : module_(module),
         ordinal_(ordinal),
         precision_(precision),
         free_bytes_(context->device().free_bytes),
-        weights_(std::move(context)) {}
+        weights_(std::move(context)),
+        blas_(std::move(blas)) {}
 
   const cuda::Module* const module_;
   const int32_t ordinal_;
   const DevicePrecision precision_;
   const int64_t free_bytes_;  // when it was opened
   DeviceWeights weights_;
+  const std::unique_ptr<BlasLayers> blas_;  // null: kernels multiply
 };
 
 }  // namespace
@@ -120,18 +139,26 @@ std::string_view DevicePrecisionName(DevicePrecision precision) {
   return "f32";
 }
 
+StatusOr<GemmBackend> GemmBackendOf(std::string_view setting) {
+  if (setting == "native") return GemmBackend::kNative;
+  if (setting == "cublaslt") return GemmBackend::kCublasLt;
+  return InvalidArgument("gemm_backend is '" + std::string(setting) +
+                         "'; native and cublaslt exist")
+      .At("gemm_backend");
+}
+
 StatusOr<std::shared_ptr<GraphDevice>> OpenGraphDevice(
-    const std::string& name, DevicePrecision precision) {
+    const std::string& name, DevicePrecision precision, GemmBackend gemm) {
   if (name == "cpu") return std::shared_ptr<GraphDevice>();
   if (name == "auto") {
     StatusOr<std::shared_ptr<GraphDevice>> gpu =
-        CudaGraphDevice::Open(0, precision);
+        CudaGraphDevice::Open(0, precision, gemm);
     if (gpu.ok()) return gpu;
     LogInfo("graphs run on the CPU", {{"why", gpu.status().message()}});
     return std::shared_ptr<GraphDevice>();
   }
   ASSIGN_OR_RETURN(const int32_t ordinal, CudaOrdinal(name));
-  return CudaGraphDevice::Open(ordinal, precision);
+  return CudaGraphDevice::Open(ordinal, precision, gemm);
 }
 
 }  // namespace millrace::models::graph

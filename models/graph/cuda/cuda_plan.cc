@@ -150,6 +150,7 @@ StatusOr<std::vector<Tensor>> CudaPlan::Run(
   CHECK(inputs.size() == inputs_.size(), "one tensor for each input");
   auto& own = static_cast<CudaState&>(state);
   ASSIGN_OR_RETURN(std::byte * device_arena, own.Arena(device_bytes_));
+  if (calls_blas_) RETURN_IF_ERROR(own.context().MakeCurrent());
   Bind(inputs, arena, device_arena, own);
   if (is_staged_ && trace == nullptr) {
     auto outputs = RunStaged(arena, device_arena, own, pool, stopped);
@@ -237,10 +238,13 @@ Status CudaPlan::Launch(const Action& action, const std::byte* device_arena,
   CudaContext& context = state.context();
   auto* const arena = const_cast<std::byte*>(device_arena);
   auto* found = reinterpret_cast<int64_t*>(arena + found_offset_);
-  return context.Launched(device_steps_[action.step].launch(
+  const DeviceStep& step = device_steps_[action.step];
+  const int error = step.launch(
       context.module(), context.device().stream,
       {state.on_device.data(), formats_.data(), found + 2 * action.check,
-       packed_[action.step], own_[action.step], arena + action.scratch}));
+       packed_[action.step], own_[action.step], arena + action.scratch});
+  if (error < 0) return step.blas->Failed(-error);
+  return context.Launched(error);
 }
 
 Status CudaPlan::CheckFound(const int64_t* found) const {

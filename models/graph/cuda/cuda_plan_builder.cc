@@ -101,8 +101,9 @@ class CudaPlanBuilder {
   }
 
   MaybeStep Lowered(const Node& node) {
-    return LowerToDevice(
-        node, {graph_, slot_of_, parts_.precision, parts_.weights.byte_sums()});
+    return LowerToDevice(node,
+                         {graph_, slot_of_, plan_->formats_, parts_.precision,
+                          parts_.weights.byte_sums(), parts_.blas});
   }
 
   void ChooseFormats() {
@@ -205,6 +206,7 @@ class CudaPlanBuilder {
                      .step = plan_->device_steps_.size(),
                      .name = name,
                      .sources = std::move(sources)};
+    plan_->calls_blas_ = plan_->calls_blas_ || step.blas != nullptr;
     if (step.checks_indices) {
       action.check = plan_->checks_.size();
       plan_->checks_.push_back({name, step.index_size});
@@ -436,7 +438,12 @@ class CudaPlanBuilder {
     PlaceStaging(found_bytes);
     plan_->found_offset_ = on_device.offsets.back();
     plan_->host_bytes_ = (on_host.bytes + 63) / 64 * 64;
-    plan_->device_bytes_ = on_device.bytes;
+    // What steps read behind their operands is in the arena, too.
+    int64_t behind = 0;
+    for (const DeviceStep& step : plan_->device_steps_) {
+      behind = std::max(behind, step.reads_behind);
+    }
+    plan_->device_bytes_ = on_device.bytes + behind;
   }
 
   void PlaceStaging(int64_t found_bytes) {

@@ -13,6 +13,7 @@
 
 #include "config/base/status.h"
 #include "models/cuda/module_api.h"
+#include "models/graph/cuda/blas_layers.h"
 #include "models/graph/cuda/byte_sums.h"
 #include "models/graph/ir.h"
 #include "models/graph/plan/step.h"
@@ -61,12 +62,16 @@ struct PackedConstant {
 };
 
 struct DeviceStep {
-  // Launches; 0 or the number of the device's error.
+  // Launches; 0 or the number of an error of the device.
   std::function<int(const cuda::Module&, cuda::Stream, const DeviceSlots&)>
       launch;
   std::string text;
   double macs = 0;
   int64_t scratch_bytes = 0;  // that it overwrites
+  // Whose products it launches; null: only kernels. Then a negative number that
+  // `launch` returns is cuBLASLt's.
+  const BlasLayers* blas = nullptr;
+  int64_t reads_behind = 0;  // bytes behind an operand, whatever they are
   // Indices are looked at while it runs: what is out of range is told when the
   // run ends. The size that they are in range of.
   bool checks_indices = false;
@@ -86,8 +91,11 @@ struct DeviceStep {
 struct DeviceLowering {
   const Graph& graph;
   const std::vector<Slot>& slot_of;  // of each value
-  cuda::GraphPrecision precision;    // of products and convolutions
+  // Of each storage; empty while they are chosen.
+  const std::vector<cuda::GraphFormat>& formats;
+  cuda::GraphPrecision precision;  // of products and convolutions
   ByteWeightSums& byte_sums;
+  BlasLayers* blas;  // null: kernels multiply
 
   const ValueType& type(ValueId id) const { return *graph.value(id).type; }
   const Shape& shape(ValueId id) const { return type(id).shape; }

@@ -131,6 +131,20 @@ std::string PiecesText(int64_t pieces, int64_t partial_sums) {
          (partial_sums > 0 ? " in blocks of their own" : "");
 }
 
+// Rows behind the last are read, so the operand must lie in the plan's arena.
+const BlasProduct* BlasFor(const Node& node, const DeviceLowering& lowering,
+                           const cuda::ProductArgs& args) {
+  const ValueId rows = node.inputs[0];
+  if (lowering.blas == nullptr || lowering.formats.empty() ||
+      lowering.constant(rows) != nullptr) {
+    return nullptr;
+  }
+  const auto format =
+      lowering.formats[static_cast<size_t>(lowering.slot(rows))];
+  const std::optional<BlasShape> shape = BlasLayers::ShapeOf(args, format);
+  return shape ? lowering.blas->Choose(*shape) : nullptr;
+}
+
 DeviceStep ProductStep(const Node& node, const DeviceLowering& lowering,
                        const cuda::ProductArgs& sizes,
                        const std::string& text) {
@@ -141,7 +155,17 @@ DeviceStep ProductStep(const Node& node, const DeviceLowering& lowering,
   const Slot b = lowering.slot(node.inputs[1]);
   const Slot y = lowering.slot(node.outputs[0]);
   DeviceStep step;
-  const int64_t pieces = cuda::PiecesOf(fixed.precision, fixed.k, fixed.n);
+  // A stack that has one B, known now.
+  const bool is_known =
+      lowering.constant(node.inputs[1]) != nullptr &&
+      std::all_of(fixed.b_strides, fixed.b_strides + fixed.rank,
+                  [](int64_t stride) { return stride == 0; });
+  const BlasProduct* blas = is_known ? BlasFor(node, lowering, fixed) : nullptr;
+  const bool packs =
+      is_known &&
+      (fixed.precision != cuda::GraphPrecision::kF32 || blas != nullptr);
+  const int64_t pieces =
+      blas != nullptr ? 1 : cuda::PiecesOf(fixed.precision, fixed.k, fixed.n);
   const int64_t partial_sums =
       cuda::PartialSums(pieces, fixed.m, fixed.n, fixed.count);
   step.scratch_bytes = partial_sums * BytesOf(cuda::GraphFormat::kF32);
@@ -149,11 +173,12 @@ DeviceStep ProductStep(const Node& node, const DeviceLowering& lowering,
               " -> " + std::to_string(fixed.n) +
               PiecesText(pieces, partial_sums) + end.Text() +
               PrecisionText(fixed.precision);
-  // A stack that has one B, known now.
-  const bool packs = fixed.precision != cuda::GraphPrecision::kF32 &&
-                     lowering.constant(node.inputs[1]) != nullptr &&
-                     std::all_of(fixed.b_strides, fixed.b_strides + fixed.rank,
-                                 [](int64_t stride) { return stride == 0; });
+  if (blas != nullptr) {
+    step.blas = lowering.blas;
+    step.scratch_bytes = BlasLayers::ScratchBytes(*blas);
+    step.reads_behind = BlasLayers::ReadsBehind(*blas);
+    step.text += " by cuBLASLt";
+  }
   if (packs) {
     step.packed = FactorsOf(lowering.graph, node.inputs[1], fixed.precision,
                             {.outputs = fixed.n,
@@ -166,14 +191,18 @@ DeviceStep ProductStep(const Node& node, const DeviceLowering& lowering,
   }
   step.macs = static_cast<double>(fixed.count * fixed.m) *
               static_cast<double>(fixed.n * fixed.k);
-  step.launch = [=](const cuda::Module& module, cuda::Stream stream,
-                    const DeviceSlots& slots) {
+  step.launch = [=, layers = lowering.blas](const cuda::Module& module,
+                                            cuda::Stream stream,
+                                            const DeviceSlots& slots) {
     cuda::ProductArgs args = fixed;
     args.a = slots.in(a);
     args.b = slots.in(b);
     args.packed_b.data = slots.packed;
     args.y = slots.out(y);
     args.epilogue = end.At(slots);
+    if (blas != nullptr) {
+      return layers->Multiply(*blas, args, module, stream, slots.scratch);
+    }
     if (partial_sums > 0) {
       args.partial = reinterpret_cast<float*>(slots.scratch);
     }

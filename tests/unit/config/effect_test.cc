@@ -46,6 +46,21 @@ TEST(Effect, GraphsHeedTheDevice) {
   }
 }
 
+TEST(Effect, BothKindsHeedTheGemmBackendOnAGpu) {
+  for (const EffectFacts& facts : {kGraph, kText}) {
+    const auto said = [&](const std::string& device) {
+      std::string text;
+      for (const std::string& each :
+           OfFlags({{"device", device}, {"gemm-backend", "cublaslt"}}, facts)) {
+        if (each.starts_with("--gemm-backend")) text += each;
+      }
+      return text;
+    };
+    EXPECT_EQ(said("cuda:0"), "");
+    EXPECT_EQ(said("cpu"), "--gemm-backend has no effect: device is cpu");
+  }
+}
+
 TEST(Effect, AGeneralSettingMayServeOneOfTwoModels) {
   EXPECT_EQ(OfFlags({{"precision", "bf16"}, {"max-model-len", "64"}},
                     {.is_graph = {false, true}, .num_cores = 2},
