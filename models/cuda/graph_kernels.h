@@ -174,6 +174,7 @@ struct ProductArgs {
   int64_t y_strides[kMostAxes];
   GraphEpilogue epilogue;
   float* partial;  // PartialSums of the product; null: blocks share no pieces
+  int64_t first;   // set by the launch: the product of its first blocks
   GraphTile tile;  // kChosen, but for tests
   bool wide;       // set by the launch: y, residual and gate by four values
 };

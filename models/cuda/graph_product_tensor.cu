@@ -22,52 +22,59 @@ __global__ void __launch_bounds__(T::kThreads, T::kBlocks)
   const SlabRange slabs =
       SlabRange::OfBlock(static_cast<int>((args.k + kInputs - 1) / kInputs),
                          PiecesOf(kPrecision, args.k, args.n));
-  for (int64_t product = blockIdx.y; product < args.count;
-       product += gridDim.y) {
-    ValuesIn a = args.a;
-    ValuesIn b = args.b;
-    TensorResult result = ResultOf(args);
-    ForStackIndices(args, product, [&](int axis, int64_t index) {
-      a += index * args.a_strides[axis];
-      b += index * args.b_strides[axis];
-      result.start += index * args.y_strides[axis];
-    });
-    const PieceResult to = {result, args.partial, product, args.count};
-    const auto with = [&](auto& rows) {
-      if constexpr (kPacked) {
-        PackedRows<T::kOutputs, T::kThreads> weights(
-            args.packed_b.data, args.packed_b.row_bytes, output0, args.n);
-        MultiplyTensorTile<FloatFactors<kPrecision>, T>(slabs, rows, weights,
-                                                        to, row0, output0);
-      } else {
-        StridedRows<kPrecision, T::kOutputs, T::kThreads> weights(
-            b, args.b_n, args.b_k, args.k, output0, args.n);
-        MultiplyTensorTile<FloatFactors<kPrecision>, T>(slabs, rows, weights,
-                                                        to, row0, output0);
-      }
-    };
-    if constexpr (kRows == RowsLie::kInFloats) {
-      FloatRows<kPrecision, T::kRows, T::kThreads> rows(
-          static_cast<const float*>(a.data), args.a_row, args.k, row0, args.m);
-      with(rows);
-    } else if constexpr (kRows == RowsLie::kInUnits) {
-      PackedRows<T::kRows, T::kThreads> rows(
-          a.data, 2 * args.a_row,
-          static_cast<int>(args.k / kPerUnit<kPrecision>), row0, args.m);
-      with(rows);
+  // No loop around the tile: what the compiler kept for the next product cost
+  // up to 33 registers.
+  const int64_t product = args.first + blockIdx.y;
+  ValuesIn a = args.a;
+  ValuesIn b = args.b;
+  TensorResult result = ResultOf(args);
+  ForStackIndices(args, product, [&](int axis, int64_t index) {
+    a += index * args.a_strides[axis];
+    b += index * args.b_strides[axis];
+    result.start += index * args.y_strides[axis];
+  });
+  const PieceResult to = {result, args.partial, product, args.count};
+  const auto with = [&](auto& rows) {
+    if constexpr (kPacked) {
+      PackedRows<T::kOutputs, T::kThreads> weights(
+          args.packed_b.data, args.packed_b.row_bytes, output0, args.n);
+      MultiplyTensorTile<FloatFactors<kPrecision>, T>(slabs, rows, weights, to,
+                                                      row0, output0);
     } else {
-      StridedRows<kPrecision, T::kRows, T::kThreads> rows(
-          a, args.a_row, args.a_k, args.k, row0, args.m);
-      with(rows);
+      StridedRows<kPrecision, T::kOutputs, T::kThreads> weights(
+          b, args.b_n, args.b_k, args.k, output0, args.n);
+      MultiplyTensorTile<FloatFactors<kPrecision>, T>(slabs, rows, weights, to,
+                                                      row0, output0);
     }
+  };
+  if constexpr (kRows == RowsLie::kInFloats) {
+    FloatRows<kPrecision, T::kRows, T::kThreads> rows(
+        static_cast<const float*>(a.data), args.a_row, args.k, row0, args.m);
+    with(rows);
+  } else if constexpr (kRows == RowsLie::kInUnits) {
+    PackedRows<T::kRows, T::kThreads> rows(
+        a.data, 2 * args.a_row, static_cast<int>(args.k / kPerUnit<kPrecision>),
+        row0, args.m);
+    with(rows);
+  } else {
+    StridedRows<kPrecision, T::kRows, T::kThreads> rows(a, args.a_row, args.a_k,
+                                                        args.k, row0, args.m);
+    with(rows);
   }
 }
 
 template <GraphPrecision kPrecision, class T, RowsLie kRows, bool kPacked>
 int LaunchProduct(Stream stream, const ProductArgs& args, int64_t blocks) {
-  return Launch(ProductTensorKernel<kPrecision, T, kRows, kPacked>,
-                ByTensorTile<T>(args.m, args.n, args.count, blocks),
-                T::kThreads, T::kBytes, stream, args);
+  ProductArgs with = args;
+  while (with.first < args.count) {
+    const int64_t some = std::min(args.count - with.first, kMostProducts);
+    const int error = Launch(ProductTensorKernel<kPrecision, T, kRows, kPacked>,
+                             ByTensorTile<T>(args.m, args.n, some, blocks),
+                             T::kThreads, T::kBytes, stream, with);
+    if (error != 0) return error;
+    with.first += some;
+  }
+  return 0;
 }
 
 // Packed weights and rows as the layers before leave them have every tile.
@@ -104,6 +111,7 @@ int Multiply(Stream stream, const ProductArgs& args) {
                   (are_factors || args.a.format == GraphFormat::kF32);
   ProductArgs with = args;
   with.wide = IsWide(args);
+  with.first = 0;
   for (int axis = 0; axis < args.rank; ++axis) {
     if (args.sizes[axis] == 1) continue;
     in_units = in_units && args.a_strides[axis] % at_once == 0;

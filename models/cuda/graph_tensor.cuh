@@ -394,7 +394,12 @@ struct Cut {
 };
 
 // Tiles along x, outputs first, so that tiles of the same rows run together;
-// products along y, which a kernel walks in steps of gridDim.y; pieces along z.
+// products along y, kMostProducts at most; pieces along z.
+#if defined(__CUDACC__)
+inline constexpr int64_t kMostProducts = 65535;  // as grids allow
+#else
+inline constexpr int64_t kMostProducts = 4;  // so that tests need more launches
+#endif
 template <class T>
 dim3 ByTensorTile(int64_t m, int64_t n, int64_t products, int64_t pieces = 1) {
   return dim3(static_cast<unsigned>(int64_t{CeilDiv(m, T::kRows)} *
