@@ -96,7 +96,8 @@ int GraphConv(Stream stream, const GraphConvArgs& args) {
   const GraphWindow& w = args.window;
   const int64_t pixels = args.batch * w.out[0] * w.out[1] * w.out[2];
   if (pixels == 0 || args.outputs == 0) return 0;
-  if (args.precision != GraphPrecision::kF32 && args.groups == 1) {
+  if (args.precision != GraphPrecision::kF32 &&
+      GroupsOnTensors(args.groups, args.outputs)) {
     return GraphConvOnTensors(stream, args);
   }
   constexpr int kFewOutputs = 8;

@@ -1,27 +1,43 @@
 // Convolutions of graphs on tensor cores, as products whose rows are looked up
 // in the image on the way to shared memory (implicit GEMM), straight and
-// transposed, without groups. An output's products are added by taps, then by
-// channels.
+// transposed; with groups, each of them is such a product. An output's products
+// are added by taps, then by channels.
 #include "models/cuda/graph_tensor.cuh"
 #include "models/cuda/graph_window.cuh"
 
 namespace millrace::cuda {
 namespace {
 
+// What the blocks of a group read and write: numbers of channels and outputs of
+// each group, and the first ones of this one.
+struct Group {
+  int channels;
+  int outputs;
+  int first_channel;
+  int first_output;
+
+  __device__ explicit Group(const GraphConvArgs& args)
+      : channels(args.channels / args.groups),
+        outputs(args.outputs / args.groups),
+        first_channel(static_cast<int>(blockIdx.y) * channels),
+        first_output(static_cast<int>(blockIdx.y) * outputs) {}
+};
+
 // Rows of pixels whose channels are whole units at 16-byte addresses: f32 that
 // becomes tf32, or factors, which are copied to shared memory as they lie.
 template <GraphPrecision kPrecision, int kRows, int kThreads>
 class PixelRows {
  public:
-  __device__ PixelRows(const GraphConvArgs& args, int slab, int64_t first)
-      : args_(args), walk_() {
+  __device__ PixelRows(const GraphConvArgs& args, const Group& group, int slab,
+                       int64_t first)
+      : args_(args), group_(group), walk_() {
     MILLRACE_UNROLL
     for (int i = 0; i < kMine; ++i) {
       pixels_[i] =
           PixelAt(args.window, Min64(first + Row(i), PixelsOut(args) - 1));
     }
     walk_.Advance(
-        args.window, args.channels,
+        args.window, group.channels,
         (slab * kSlabUnits + static_cast<int>(threadIdx.x) % kSlabUnits) *
             kValues);
   }
@@ -34,8 +50,8 @@ class PixelRows {
       const int read =
           there ? ReadAt(args_.window, args_.transposed, pixels_[i], walk_.tap)
                 : -1;
-      const int64_t at =
-          (pixels_[i].image + read) * args_.channels + walk_.channel;
+      const int64_t at = (pixels_[i].image + read) * args_.channels +
+                         group_.first_channel + walk_.channel;
       if constexpr (kAreFactors) {
         CopyAsync<16>(
             to + UnitPlace(Row(i), own),
@@ -47,7 +63,7 @@ class PixelRows {
             values_[i]);
       }
     }
-    walk_.Advance(args_.window, args_.channels, kSlabUnits * kValues);
+    walk_.Advance(args_.window, group_.channels, kSlabUnits * kValues);
   }
   __device__ __forceinline__ void Store(uint4* to) const {
     if constexpr (!kAreFactors) {
@@ -69,6 +85,7 @@ class PixelRows {
            i * (kThreads / kSlabUnits);
   }
   const GraphConvArgs& args_;
+  const Group& group_;
   TapWalk walk_;
   Pixel pixels_[kMine];
   float values_[kAreFactors ? 1 : kMine][kValues];
@@ -78,12 +95,14 @@ class PixelRows {
 template <GraphPrecision kPrecision, int kRows, int kThreads>
 class PixelValues {
  public:
-  __device__ PixelValues(const GraphConvArgs& args, int slab, int64_t first)
+  __device__ PixelValues(const GraphConvArgs& args, const Group& group,
+                         int slab, int64_t first)
       : args_(args),
+        group_(group),
         walk_(),
         pixel_(PixelAt(args.window,
                        Min64(first + Place::Row(), PixelsOut(args) - 1))) {
-    walk_.Advance(args.window, args.channels,
+    walk_.Advance(args.window, group.channels,
                   (slab * kSlabUnits + Place::Unit(0)) * kValues);
   }
   // Loops stay loops where they can: unrolled, looking up pixels is most of the
@@ -108,16 +127,16 @@ class PixelValues {
           value = read < 0 ? 0.0f
                            : LoadValue(args_.x,
                                        (pixel_.image + read) * args_.channels +
-                                           walk.channel);
-          is_new = walk.channel + 1 == args_.channels;
-          walk.Advance(args_.window, args_.channels, 1);
+                                           group_.first_channel + walk.channel);
+          is_new = walk.channel + 1 == group_.channels;
+          walk.Advance(args_.window, group_.channels, 1);
         }
         const uint4 before = units_[i];
         units_[i] = {before.y, before.z, before.w, ToWord<kPrecision>(values)};
       }
-      walk.Advance(args_.window, args_.channels, (Place::kStep - 1) * kValues);
+      walk.Advance(args_.window, group_.channels, (Place::kStep - 1) * kValues);
     }
-    walk_.Advance(args_.window, args_.channels, kSlabUnits * kValues);
+    walk_.Advance(args_.window, group_.channels, kSlabUnits * kValues);
   }
   __device__ __forceinline__ void Store(uint4* to) const {
     MILLRACE_UNROLL
@@ -131,6 +150,7 @@ class PixelValues {
   static constexpr int kValues = kPerUnit<kPrecision>;
   static constexpr int kOfWord = kValues / 4;
   const GraphConvArgs& args_;
+  const Group& group_;
   TapWalk walk_;
   const Pixel pixel_;
   uint4 units_[Place::kMine] = {};
@@ -139,7 +159,8 @@ class PixelValues {
 template <GraphPrecision kPrecision, class T, class Rows>
 __global__ void __launch_bounds__(T::kThreads, T::kBlocks)
     ConvTensorKernel(GraphConvArgs args) {
-  const int64_t outputs = args.outputs;
+  const Group group(args);
+  const int64_t outputs = group.outputs;
   const int64_t tiles = (outputs + T::kOutputs - 1) / T::kOutputs;
   const int64_t row0 = blockIdx.x / tiles * T::kRows;
   const int64_t output0 = blockIdx.x % tiles * T::kOutputs;
@@ -148,16 +169,19 @@ __global__ void __launch_bounds__(T::kThreads, T::kBlocks)
       static_cast<int>((args.packed_w.row_bytes + kSlabBytes - 1) / kSlabBytes),
       PiecesOf(kPrecision, args.packed_w.row_bytes / FactorBytes(kPrecision),
                outputs));
-  Rows rows(args, slabs.first, row0);
+  Rows rows(args, group, slabs.first, row0);
   PackedRows<T::kOutputs, T::kThreads> weights(
-      args.packed_w.data, args.packed_w.row_bytes, output0, outputs);
-  const TensorResult result = {.y = args.y,
-                               .rows = PixelsOut(args),
-                               .outputs = outputs,
-                               .row_stride = outputs,
-                               .start = 0,
-                               .wide = args.wide,
-                               .epilogue = args.epilogue};
+      static_cast<const std::byte*>(args.packed_w.data) +
+          group.first_output * args.packed_w.row_bytes,
+      args.packed_w.row_bytes, output0, outputs);
+  TensorResult result = {.y = args.y,
+                         .rows = PixelsOut(args),
+                         .outputs = outputs,
+                         .row_stride = args.outputs,
+                         .start = group.first_output,
+                         .wide = args.wide,
+                         .epilogue = args.epilogue};
+  if (args.epilogue.bias != nullptr) result.epilogue.bias += group.first_output;
   const PieceResult to = {result, args.partial, 0, 1};
   MultiplyTensorTile<FloatFactors<kPrecision>, T>(slabs, rows, weights, to,
                                                   row0, output0);
@@ -168,16 +192,19 @@ int Convolve(Stream stream, const GraphConvArgs& args) {
   const GraphWindow& w = args.window;
   const int64_t pixels = args.batch * w.out[0] * w.out[1] * w.out[2];
   GraphConvArgs with = args;
-  with.wide = IsWide(args.epilogue, args.y, args.outputs, args.outputs);
+  const int64_t outputs = args.outputs / args.groups;
+  with.wide = IsWide(args.epilogue, args.y, outputs, args.outputs);
   // f32 beside f16 and bf16 is a graph's input, or comes from the CPU.
-  const bool in_units = args.channels % kPerUnit<kPrecision> == 0 &&
+  const int32_t channels = args.channels / args.groups;
+  const bool in_units = channels % kPerUnit<kPrecision> == 0 &&
                         IsAligned(args.x.data) &&
                         args.x.format == FormatOf(kPrecision);
   const Cut cut(kPrecision, args.packed_w.row_bytes / FactorBytes(kPrecision),
-                pixels, args.outputs, 1, args.partial != nullptr, args.tile);
+                pixels, outputs, args.groups,
+                args.partial != nullptr && args.groups == 1, args.tile);
   const auto launch = [&]<class T, class Rows>() {
     return Launch(ConvTensorKernel<kPrecision, T, Rows>,
-                  ByTensorTile<T>(pixels, args.outputs, 1, cut.blocks),
+                  ByTensorTile<T>(pixels, outputs, args.groups, cut.blocks),
                   T::kThreads, T::kBytes, stream, with);
   };
   const auto multiply = [&] {

@@ -193,7 +193,15 @@ struct GraphWindow {
 // x [batch][in…][channels], w [outputs][channels / groups][kernel…], or of a
 // transposed convolution w [channels][outputs / groups][kernel…];
 // y [batch][out…][outputs]. Sums run over taps, then channels, and so do the
-// inputs of packed weights. With groups the precision is f32.
+// inputs of packed weights. Groups that GroupsOnTensors refuses are computed in
+// f32, whatever the precision.
+inline constexpr int64_t kFewestGroupOutputs = 16;
+// Tiles have 64 outputs of one group: with fewer outputs tensor cores would
+// mostly multiply nothing. Where plain FMAs are faster was not measured.
+constexpr bool GroupsOnTensors(int64_t groups, int64_t outputs) {
+  return groups == 1 ||
+         (groups <= 65535 && outputs / groups >= kFewestGroupOutputs);
+}
 struct GraphConvArgs {
   GraphPrecision precision;
   PackedWeights packed_w;

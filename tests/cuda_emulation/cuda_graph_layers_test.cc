@@ -51,5 +51,45 @@ TEST_F(CudaGraph, LongSumsOfFewRowsAreSharedByBlocks) {
   }
 }
 
+// Groups of 16 outputs or more are products on tensor cores, others are not.
+TEST_F(CudaGraph, GroupsOfManyOutputsAreMultipliedOnTensorCores) {
+  GraphMaker make;
+  const ValueId x =
+      make.graph.AddInput("x", DType::kF32, {{}, {.size = 32}, {}, {}});
+  const auto conv = [&](std::string_view op, ValueId in, const Shape& weight,
+                        int64_t groups) {
+    return make.Node(op, {in, make.Weight(weight)}, {{"group", groups}});
+  };
+  const ValueId wide = conv("Conv", x, {40, 16, 3, 3}, 2);
+  const ValueId up = conv("ConvTranspose", wide, {40, 17, 2, 2}, 2);
+  const ValueId depthwise = conv("Conv", up, {34, 1, 2, 2}, 34);
+  make.graph.AddOutput("y", depthwise);
+  std::vector<Tensor> inputs;
+  inputs.push_back(make.Random({3, 32, 6, 7}));
+  const auto want = (*CreateInstance(make.graph.Copy(), {}))->Run(inputs);
+  ASSERT_TRUE(want.ok());
+  for (const DevicePrecision precision :
+       {DevicePrecision::kF32, DevicePrecision::kTf32, DevicePrecision::kF16,
+        DevicePrecision::kBf16}) {
+    const auto context = Make(make.graph, precision);
+    const auto got = context->Run(inputs);
+    ASSERT_TRUE(got.ok()) << got.status().ToString();
+    ExpectClose((*got)[0], (*want)[0], ToleranceOf(precision));
+    const std::string rounded =
+        precision == DevicePrecision::kF32
+            ? ""
+            : " " + std::string(DevicePrecisionName(precision));
+    EXPECT_EQ(Count(context->PlanText(), ", 2 groups" + rounded), 2)
+        << context->PlanText();
+    EXPECT_EQ(Count(context->PlanText(), ", 34 groups" + rounded),
+              rounded.empty() ? 1 : 0);
+    for (int64_t i = 0; i < 3; ++i) {
+      const auto one = context->Run(Row(inputs, i));
+      ASSERT_TRUE(one.ok());
+      EXPECT_TRUE(SameBytes(*one, Row(*got, i))) << "image " << i;
+    }
+  }
+}
+
 }  // namespace
 }  // namespace millrace::models::graph

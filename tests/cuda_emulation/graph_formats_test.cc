@@ -282,6 +282,7 @@ TEST_P(GraphFormats, OfConvolutions) {
                         {kOdd, 3, 9, 1, false},
                         {kOdd, 6, 6, 6, false},
                         {kFlat, 4, 20, 2, false},
+                        {kFlat, 32, 36, 2, false},
                         {up, 8, 12, 1, true}}) {
     GraphConvArgs args{};
     args.window = Of(c.window);
@@ -292,23 +293,23 @@ TEST_P(GraphFormats, OfConvolutions) {
     args.transposed = c.transposed;
     const int64_t taps = Product(args.window.kernel);
     const int64_t count = 2 * Product(args.window.out) * c.outputs;
+    const int64_t ci = c.channels / c.groups;
     Operands operands;
     operands.push_back(Random(2 * Product(args.window.in) * c.channels, 1));
     operands.push_back(Random(count, 2));
     const auto weights = Random(taps * c.channels * c.outputs / c.groups, 3);
     const auto values = weights->floats.Read();
-    DeviceArray<std::byte> packed(
-        PackFactors(precision(),
-                    {.outputs = c.groups == 1 ? c.outputs : 0,
-                     .taps = taps,
-                     .channels = c.channels,
-                     .output_stride = c.transposed ? taps : c.channels * taps,
-                     .tap_stride = 1,
-                     .channel_stride = c.transposed ? c.outputs * taps : taps},
-                    values.data()));
+    DeviceArray<std::byte> packed(PackFactors(
+        precision(),
+        {.outputs = GroupsOnTensors(c.groups, c.outputs) ? c.outputs : 0,
+         .taps = taps,
+         .channels = ci,
+         .output_stride = c.transposed ? taps : ci * taps,
+         .tap_stride = 1,
+         .channel_stride = c.transposed ? c.outputs * taps : taps},
+        values.data()));
     args.w = weights->floats.get();
-    args.packed_w = {packed.get(),
-                     PackedRowBytes(precision(), taps * c.channels)};
+    args.packed_w = {packed.get(), PackedRowBytes(precision(), taps * ci)};
     for (const GraphPrecision by : {GraphPrecision::kF32, precision()}) {
       ExpectSame(operands, count, [&](const auto& in, ValuesOut out) {
         args.precision = by;

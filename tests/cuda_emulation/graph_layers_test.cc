@@ -210,6 +210,10 @@ TEST_P(GraphConvBy, IsThatOfDoubles) {
                         {up, 2, 6, 4, 2},
                         {up, 1, 3, 9, 1},
                         {up, 1, 4, 36, 2},
+                        {flat, 2, 48, 96, 3},
+                        {odd, 2, 10, 34, 2},
+                        {up, 2, 24, 51, 3},
+                        {signal, 1, 16, 140, 2},
                         {odd, 2, 24, 36, 1},
                         {volume, 1, 16, 8, 1},
                         {up, 2, 8, 12, 1}}) {
@@ -237,17 +241,22 @@ TEST_P(GraphConvBy, IsThatOfDoubles) {
     args.epilogue.residual = dres.get();
     args.epilogue.f = Function::kRelu;
     const int64_t taps = Product(args.window.kernel);
-    DeviceArray<std::byte> packed(PackFactors(
-        way.precision,
-        {.outputs = c.groups == 1 ? c.outputs : 0,
-         .taps = taps,
-         .channels = c.channels,
-         .output_stride = args.transposed ? taps : c.channels * taps,
-         .tap_stride = 1,
-         .channel_stride = args.transposed ? c.outputs * taps : taps},
-        w.data()));
-    args.packed_w = {packed.get(),
-                     PackedRowBytes(way.precision, taps * c.channels)};
+    const int64_t ci = c.channels / c.groups;
+    const int64_t co = c.outputs / c.groups;
+    const bool on_tensors = GroupsOnTensors(c.groups, c.outputs);
+    EXPECT_EQ(on_tensors, c.groups == 1 || co >= 16);
+    DeviceArray<std::byte> packed(
+        PackFactors(way.precision,
+                    {.outputs = on_tensors ? c.outputs : 0,
+                     .groups = c.groups,
+                     .taps = taps,
+                     .channels = ci,
+                     .output_stride = args.transposed ? taps : ci * taps,
+                     .tap_stride = 1,
+                     .channel_stride = args.transposed ? co * taps : taps,
+                     .group_stride = ci * co * taps},
+                    w.data()));
+    args.packed_w = {packed.get(), PackedRowBytes(way.precision, taps * ci)};
     ASSERT_EQ(GraphConv(nullptr, args), 0);
     std::vector<double> want(residual.size()), magnitude(residual.size());
     ConvByDefinition(args, x, w, want, magnitude);
@@ -256,7 +265,7 @@ TEST_P(GraphConvBy, IsThatOfDoubles) {
     for (size_t i = 0; i < got.size(); ++i) {
       const double sum = want[i] + bias[i % static_cast<size_t>(c.outputs)];
       EXPECT_NEAR(got[i], std::max(sum, 0.0) + residual[i],
-                  Bound(c.groups == 1 ? way.precision : GraphPrecision::kF32, n,
+                  Bound(on_tensors ? way.precision : GraphPrecision::kF32, n,
                         magnitude[i] + 4))
           << i;
     }

@@ -100,9 +100,9 @@ PackedConstant FactorsOf(const Graph& graph, ValueId value,
   const std::shared_ptr<const Tensor> constant = graph.value(value).constant;
   return {.value = value,
           .of = constant,
-          .form = {static_cast<int64_t>(precision), order.outputs, order.taps,
-                   order.channels, order.output_stride, order.tap_stride,
-                   order.channel_stride},
+          .form = {static_cast<int64_t>(precision), order.outputs, order.groups,
+                   order.taps, order.channels, order.output_stride,
+                   order.tap_stride, order.channel_stride, order.group_stride},
           .pack = [=] {
             const Tensor values = constant->Aligned();
             return PackFactors(precision, order, values.data<float>());
@@ -297,7 +297,7 @@ MaybeStep MakeDeviceConv(const Node& node, const DeviceLowering& lowering) {
   fixed.transposed = node.op == &fused::kConvTranspose;
   // Weights that come in a run are f32's.
   const bool packs = lowering.precision != cuda::GraphPrecision::kF32 &&
-                     params.groups == 1 &&
+                     cuda::GroupsOnTensors(params.groups, y.back()) &&
                      lowering.constant(node.inputs[1]) != nullptr;
   const LayerEnd end(node, lowering);
   const Slot in = lowering.slot(node.inputs[0]);
@@ -305,11 +305,16 @@ MaybeStep MakeDeviceConv(const Node& node, const DeviceLowering& lowering) {
   const Slot out = lowering.slot(node.outputs[0]);
   const auto num_taps =
       int64_t{window->kernel[0]} * window->kernel[1] * window->kernel[2];
+  const int64_t channels = x.back() / params.groups;
+  const int64_t outputs = y.back() / params.groups;
   const int64_t pieces =
-      packs ? cuda::PiecesOf(lowering.precision, num_taps * x.back(), y.back())
+      packs ? cuda::PiecesOf(lowering.precision, num_taps * channels, outputs)
             : 1;
+  // Blocks share no pieces of a group.
   const int64_t partial_sums =
-      cuda::PartialSums(pieces, y.num_elements() / y.back(), y.back(), 1);
+      params.groups > 1
+          ? 0
+          : cuda::PartialSums(pieces, y.num_elements() / outputs, outputs, 1);
   DeviceStep step;
   step.scratch_bytes = partial_sums * BytesOf(cuda::GraphFormat::kF32);
   step.text =
@@ -324,13 +329,15 @@ MaybeStep MakeDeviceConv(const Node& node, const DeviceLowering& lowering) {
     step.packed = FactorsOf(
         lowering.graph, node.inputs[1], fixed.precision,
         {.outputs = y.back(),
+         .groups = params.groups,
          .taps = num_taps,
-         .channels = x.back(),
-         .output_stride = fixed.transposed ? num_taps : x.back() * num_taps,
+         .channels = channels,
+         .output_stride = fixed.transposed ? num_taps : channels * num_taps,
          .tap_stride = 1,
-         .channel_stride = fixed.transposed ? y.back() * num_taps : num_taps});
+         .channel_stride = fixed.transposed ? outputs * num_taps : num_taps,
+         .group_stride = channels * outputs * num_taps});
     fixed.packed_w.row_bytes =
-        PackedRowBytes(fixed.precision, num_taps * x.back());
+        PackedRowBytes(fixed.precision, num_taps * channels);
   }
   const Shape& pixels = fixed.transposed ? x : y;
   const Shape& others = fixed.transposed ? y : x;

@@ -1,5 +1,6 @@
 #include "models/graph/cuda/pack_factors.h"
 
+#include <algorithm>
 #include <bit>
 #include <cmath>
 #include <cstring>
@@ -68,8 +69,10 @@ std::vector<std::byte> PackFactors(GraphPrecision precision,
   const int64_t row_bytes = PackedRowBytes(precision, inputs);
   std::vector<std::byte> packed(static_cast<size_t>(order.outputs * row_bytes));
   std::vector<float> row(static_cast<size_t>(inputs));
+  const int64_t of_group = std::max<int64_t>(order.outputs / order.groups, 1);
   for (int64_t output = 0; output < order.outputs; ++output) {
-    const float* from = weights + output * order.output_stride;
+    const float* from = weights + output / of_group * order.group_stride +
+                        output % of_group * order.output_stride;
     for (int64_t tap = 0; tap < order.taps; ++tap) {
       for (int64_t channel = 0; channel < order.channels; ++channel) {
         row[static_cast<size_t>(tap * order.channels + channel)] =

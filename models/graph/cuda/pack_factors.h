@@ -11,14 +11,17 @@
 namespace millrace::models::graph {
 
 // Where the weight of an output, a tap and a channel lies, in values. A linear
-// layer has one tap.
+// layer has one tap. Outputs of a group lie at output_stride, groups at
+// group_stride.
 struct WeightOrder {
-  int64_t outputs = 0;
+  int64_t outputs = 0;  // of all groups
+  int64_t groups = 1;
   int64_t taps = 1;
   int64_t channels = 0;
   int64_t output_stride = 0;
   int64_t tap_stride = 0;
   int64_t channel_stride = 0;
+  int64_t group_stride = 0;
   auto operator<=>(const WeightOrder&) const = default;
 };
 
