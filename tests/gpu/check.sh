@@ -57,6 +57,8 @@ if wanted kernels; then
   cat "$results/attention.log"
   step kernels 60 bin/cuda_bench
   cat "$results/kernels.log"
+  step graph-kernels 60 bin/cuda_graph_bench
+  cat "$results/graph-kernels.log"
 fi
 wait
 
