@@ -1,5 +1,5 @@
-// One table of names for vLLM's and llama.cpp's fields, one reader for
-// response_format, whose shape is its own.
+// One table of names for the fields of vLLM, llama.cpp and SGLang, one reader
+// for response_format, whose shape is its own.
 #include "handlers/constraint_fields.h"
 
 #include <nlohmann/json.hpp>
@@ -36,6 +36,8 @@ constexpr NamedKind kFields[] = {
     {"guided_grammar", ConstraintKind::kGrammar},
     {"json_schema", ConstraintKind::kJsonSchema},
     {"grammar", ConstraintKind::kGrammar},
+    {"regex", ConstraintKind::kRegex},   // SGLang
+    {"ebnf", ConstraintKind::kGrammar},  // SGLang
 };
 // Of vLLM, that change how a constraint is compiled: only without effect.
 constexpr const char* kBackendOptions[] = {

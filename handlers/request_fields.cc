@@ -1,6 +1,6 @@
-// One table of refusals, one list of readers. What is named here is read or
-// refused; a field that does not change the completion (user, metadata,
-// service_tier) is not named at all.
+// One list of readers. What is named here, in refused_fields.cc or in
+// llama_fields.cc is read or refused; a field that does not change the
+// completion (user, metadata, service_tier) is not named at all.
 #include "handlers/request_fields.h"
 
 #include <array>
@@ -12,8 +12,10 @@
 #include "config/base/json.h"
 #include "handlers/constraint_fields.h"
 #include "handlers/json_fields.h"
+#include "handlers/llama_fields.h"
 #include "handlers/logits_processor_fields.h"
 #include "handlers/prediction_field.h"
+#include "handlers/refused_fields.h"
 #include "handlers/sampler_fields.h"
 
 namespace millrace::handlers {
@@ -32,81 +34,25 @@ constexpr size_t kMaxBadWords = 256;
 constexpr size_t kMaxBadWordBytes = 1024;
 
 // Ranges of the fields that are read one by one.
-constexpr IntRange kTopLogprobs = {0, 20};
+constexpr IntRange kTopLogprobs = {0, kMostTopLogprobs};
 constexpr IntRange kCompletions = {1, 128};  // n
 constexpr IntRange kLength = {1, INT64_MAX};
+constexpr IntRange kPredict = {-1, INT64_MAX};  // n_predict; -1: no limit
 constexpr IntRange kMinLength = {0, INT64_MAX};
 constexpr IntRange kTopK = {-1, INT32_MAX};
 constexpr IntRange kNgramSize = {0, 1024};
 constexpr IntRange kPriority = {INT32_MIN, INT32_MAX};
 
-// --- What would change the completion and does not work yet -----------------
-
-bool IsEmpty(const Json& value) {
-  return value.is_boolean()  ? !value.get<bool>()
-         : value.is_string() ? value.get_ref<const std::string&>().empty()
-                             : value.is_structured() && value.empty();
-}
-bool IsNone(const Json& value) { return value == "none"; }
-bool IsTextOnly(const Json& value) {
-  return value.is_array() && value.size() == 1 && value[0] == "text";
-}
-bool Never(const Json&) { return false; }
-
-enum : unsigned { kInChat = 1, kInCompletions = 2, kInSampling = 4, kAll = 7 };
-
-struct Refusal {
-  const char* name;
-  unsigned dialects;
-  bool (*harmless)(const Json&);
-  const char* instead;
-};
-
-constexpr Refusal kRefusals[] = {
-    {"functions", kInChat, IsEmpty, "send tools"},
-    {"function_call", kInChat, IsNone, "send tool_choice"},
-    {"modalities", kInChat, IsTextOnly, "leave it out or send [\"text\"]"},
-    {"audio", kInChat, IsEmpty, "leave it out"},
-    {"web_search_options", kInChat, Never, "leave it out"},
-    {"use_beam_search", kAll, IsEmpty, "leave it out"},
-    {"prompt_logprobs", kAll, Never, "use completions with echo and logprobs"},
-    {"truncate_prompt_tokens", kAll, Never, "shorten the prompt"},
-    {"chat_template", kInChat, IsEmpty, "set it when the server starts"},
-    {"continue_final_message", kInChat, IsEmpty, "leave it out"},
-    {"documents", kInChat, IsEmpty, "put them into messages"},
-    {"suffix", kInCompletions, IsEmpty, "leave it out"},
-};
-
-Status CheckNothingRefused(const Json& body, FieldDialect dialect) {
-  const unsigned bit = 1u << static_cast<unsigned>(dialect);
-  for (const Refusal& refusal : kRefusals) {
-    if ((refusal.dialects & bit) == 0) continue;
-    const Json* value = FindField(body, refusal.name);
-    if (value == nullptr || refusal.harmless(*value)) continue;
-    return InvalidArgument(std::string(refusal.name) + " is " + Shown(*value) +
-                           " but is not supported yet; " + refusal.instead)
-        .At(refusal.name)
-        .Because("unsupported_parameter");
-  }
-  if (dialect == FieldDialect::kChat) {
-    ASSIGN_OR_RETURN(const auto echo, ReadBool(body, "echo"));
-    if (echo.value_or(false)) {
-      return InvalidArgument(
-                 "echo is true but a chat completion never repeats the "
-                 "messages; "
-                 "use /v1/completions")
-          .At("echo")
-          .Because("unsupported_parameter");
-    }
-  }
-  return OkStatus();
-}
-
 // --- Readers of what is no plain number -------------------------------------
 
 Status ReadCompletions(const Json& body, FieldDialect dialect,
                        GenerateOptions& options) {
-  ASSIGN_OR_RETURN(const auto n, ReadInt(body, "n", kCompletions));
+  ASSIGN_OR_RETURN(auto n, ReadInt(body, "n", kCompletions));
+  ASSIGN_OR_RETURN(const auto llama_n, ReadInt(body, "n_cmpl", kCompletions));
+  if (n && llama_n && *n != *llama_n) {
+    return TwoNames("n_cmpl", *llama_n, "n", *n);
+  }
+  if (llama_n) n = llama_n;
   ASSIGN_OR_RETURN(const auto best_of, ReadInt(body, "best_of", kCompletions));
   options.n = static_cast<int32_t>(n.value_or(1));
   if (options.n > 1 && dialect == FieldDialect::kSamplingParameters) {
@@ -314,6 +260,21 @@ Status ReadLengths(const Json& body, GenerateOptions& options) {
   // The newer name wins, as in vLLM.
   options.max_tokens =
       max_completion_tokens ? max_completion_tokens : max_tokens;
+  ASSIGN_OR_RETURN(const auto predict, ReadInt(body, "n_predict", kPredict));
+  if (predict == 0) {
+    return InvalidArgument(
+               "n_predict is 0 but a completion has one token at least; POST "
+               "/completion computes a prompt alone")
+        .At("n_predict");
+  }
+  if (predict && options.max_tokens.value_or(*predict) != *predict) {
+    return TwoNames("n_predict", *predict, "max_tokens", *options.max_tokens);
+  }
+  if (predict == -1) {
+    options.clip_to_context = true;
+  } else if (predict) {
+    options.max_tokens = predict;
+  }
   ASSIGN_OR_RETURN(const auto min_tokens,
                    ReadInt(body, "min_tokens", kMinLength));
   options.min_tokens = min_tokens.value_or(0);
@@ -333,7 +294,8 @@ Json WithoutQuotes(const Json& body) {
   Json plain = body;
   for (auto& [key, value] : plain.items()) {
     const bool is_text = key == "stop" || key == "grammar" ||
-                         key == "guided_regex" || key == "guided_grammar";
+                         key == "guided_regex" || key == "guided_grammar" ||
+                         key == "regex" || key == "ebnf";
     if (is_text || !value.is_string()) continue;
     const auto& text = value.get_ref<const std::string&>();
     if (text.size() > 40) continue;
@@ -389,6 +351,7 @@ StatusOr<GenerateOptions> Read(const Json& request, FieldDialect dialect) {
   options.no_repeat_ngram_size = static_cast<int32_t>(ngram_size.value_or(0));
   RETURN_IF_ERROR(ReadLogitBias(body, options));
   RETURN_IF_ERROR(ReadLogprobs(body, dialect, options));
+  RETURN_IF_ERROR(ReadLlamaFields(body, options));
   ASSIGN_OR_RETURN(options.constraint, ReadConstraint(body));
   if (options.constraint && !options.allowed_token_ids.empty()) {
     return InvalidArgument("allowed_token_ids and " + options.constraint.field +
@@ -421,8 +384,10 @@ std::vector<FieldFacts> GenerateFields(FieldDialect dialect) {
   };
   integer("max_tokens", kLength);
   integer("max_completion_tokens", kLength);
+  integer("n_predict", kPredict);
   integer("min_tokens", kMinLength);
   integer("n", kCompletions);
+  integer("n_cmpl", kCompletions);
   integer("top_k", kTopK);
   integer("seed", {});
   integer("priority", kPriority);
@@ -451,12 +416,15 @@ std::vector<FieldFacts> GenerateFields(FieldDialect dialect) {
         "json_schema"}) {
     fields.push_back({.name = name, .type = "object"});
   }
-  for (const char* name : {"guided_regex", "guided_grammar", "grammar"}) {
+  for (const char* name :
+       {"guided_regex", "guided_grammar", "grammar", "regex", "ebnf"}) {
     fields.push_back({.name = name, .type = "string"});
   }
   fields.push_back(
       {.name = "guided_choice", .type = "array", .items = "string"});
   fields.push_back({.name = "logits_processors", .type = "array"});
+  const std::vector<FieldFacts> llama = LlamaFields();
+  fields.insert(fields.end(), llama.begin(), llama.end());
   return fields;
 }
 

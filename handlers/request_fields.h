@@ -15,11 +15,14 @@ namespace millrace::handlers {
 
 enum class FieldDialect { kChat, kCompletions, kSamplingParameters };
 
+// Alternatives that are told beside a token, at most.
+inline constexpr int kMostTopLogprobs = 20;
+
 // Reads every sampling field of `body`, an object. INVALID_ARGUMENT with
 // field() set for a wrong type, a value out of range (value and limit in the
 // message), or a field that would change the completion and is not supported
-// (tools, response_format, …). Fields without effect (user, metadata, …)
-// and null are accepted; so are unknown ones, as OpenAI's clients expect.
+// (refused_fields.h). Fields without effect (user, metadata, …) and null are
+// accepted; so are unknown ones, as OpenAI's clients expect.
 StatusOr<GenerateOptions> ReadGenerateOptions(
     const nlohmann::ordered_json& body, FieldDialect dialect);
 

@@ -27,7 +27,9 @@ StatusOr<Json> ChatFields(const Json& body) {
       {"mirostat_eta", "mirostat_eta"},
       {"seed", "seed"},
       {"stop", "stop"},
-      {"repeat_penalty", "repetition_penalty"},
+      {"tfs_z", "tfs_z"},
+      {"repeat_penalty", "repeat_penalty"},
+      {"repeat_last_n", "repeat_last_n"},
       {"presence_penalty", "presence_penalty"},
       {"frequency_penalty", "frequency_penalty"}};
   Json chat = Json::object();

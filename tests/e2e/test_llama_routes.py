@@ -251,6 +251,72 @@ def test_samplers(server):
     assert dry.json()["content"] != plain
 
 
+GREEDY = dict(temperature=0, n_predict=24, ignore_eos=True)
+
+
+def said(server, path, **body):
+    """The text of an answer, and the whole of it."""
+    if "chat" in path:
+        body["messages"] = [{"role": "user", "content": "Say one two one two."}]
+    else:
+        body["prompt"] = "one two one two one two one two one two"
+    answer = post(server, path, **body)
+    assert answer.status_code == 200, answer.text
+    whole = answer.json()
+    if path == "/completion":
+        return whole["content"], whole
+    choice = whole["choices"][0]
+    return (choice["message"]["content"] if "chat" in path
+            else choice["text"]), whole
+
+
+@pytest.mark.parametrize("path", ["/v1/chat/completions", "/v1/completions",
+                                  "/completion"])
+def test_names_of_fields_on_every_route(server, path):
+    plain, whole = said(server, path, **GREEDY)
+    if path != "/completion":
+        assert whole["usage"]["completion_tokens"] == 24
+    ours = said(server, path, repetition_penalty=1.8, **GREEDY)[0]
+    assert said(server, path, repeat_penalty=1.8, **GREEDY)[0] == ours != plain
+    assert said(server, path, repeat_penalty=1.8, repeat_last_n=-1,
+                **GREEDY)[0] == ours
+    assert said(server, path, repeat_penalty=1.8, repeat_last_n=0,
+                **GREEDY)[0] == plain
+    # Of many samplers only the named ones act, in llama.cpp's order.
+    random = dict(GREEDY, temperature=1.5, seed=3)
+    assert said(server, path, top_k=1, **random)[0] == plain
+    assert said(server, path, top_k=1, samplers=["temperature"],
+                **random)[0] != plain
+    assert said(server, path, top_k=1, repeat_penalty=1.8,
+                samplers=["top_k", "temperature"], **random)[0] == plain
+    for body, param in (
+            ({"repeat_penalty": 1.8, "repeat_last_n": 64}, "repeat_last_n"),
+            ({"repeat_penalty": 1.8, "repetition_penalty": 2},
+             "repeat_penalty"),
+            ({"samplers": ["temperature", "top_k"]}, "samplers"),
+            ({"samplers": ["adaptive_p"]}, "samplers"),
+            ({"adaptive_target": 0.5}, "adaptive_target"),
+            ({"min_keep": 3}, "min_keep"),
+            ({"lora": [{"id": 0, "scale": 1}]}, "lora"),
+            ({"grammar": "root ::= [a]", "grammar_lazy": True},
+             "grammar_lazy"),
+            ({"mirostat": 1}, "mirostat")):
+        answer = post(server, path, prompt="a", messages=[
+            {"role": "user", "content": "a"}], **body)
+        assert answer.status_code == 400, (body, answer.text)
+        assert answer.json()["error"]["param"] == param
+
+
+def test_probabilities_by_llama_cpps_name(server):
+    _, chat = said(server, "/v1/chat/completions", n_probs=2, **GREEDY)
+    entries = chat["choices"][0]["logprobs"]["content"]
+    assert len(entries) == 24
+    assert all(len(entry["top_logprobs"]) == 2 for entry in entries)
+    _, text = said(server, "/v1/completions", n_probs=2, **GREEDY)
+    assert all(len(top) == 2
+               for top in text["choices"][0]["logprobs"]["top_logprobs"])
+
+
 def test_what_is_not_there_is_refused(server):
     for body, param in (({"n_probs": 21}, "n_probs"),
                         ({"post_sampling_probs": True}, "post_sampling_probs"),

@@ -59,7 +59,7 @@ TEST(ConstraintFields, ResponseFormatIsReadAsOpenAiSpellsIt) {
                 "response_format.json_schema");
 }
 
-TEST(ConstraintFields, NamesOfVllmAndLlamaCpp) {
+TEST(ConstraintFields, NamesOfVllmLlamaCppAndSglang) {
   ExpectReads(R"({"structured_outputs": {"json": {"a": 1}}})",
               ConstraintKind::kJsonSchema, R"({"a":1})",
               "structured_outputs.json");
@@ -76,6 +76,9 @@ TEST(ConstraintFields, NamesOfVllmAndLlamaCpp) {
               "root ::= x", "grammar");
   ExpectReads(R"({"json_schema": {}})", ConstraintKind::kJsonSchema, "{}",
               "json_schema");
+  ExpectReads(R"({"regex": "a+"})", ConstraintKind::kRegex, "a+", "regex");
+  ExpectReads(R"({"ebnf": "root ::= x"})", ConstraintKind::kGrammar,
+              "root ::= x", "ebnf");
 }
 
 TEST(ConstraintFields, EmptyOnesAskForNothing) {

@@ -128,6 +128,22 @@ TEST(RequestFields, TheNewerNameOfMaxTokensWins) {
       Read(R"({"max_tokens": 9, "max_completion_tokens": 5})")->max_tokens, 5);
 }
 
+TEST(RequestFields, LlamaCppsNamesOfLengthAndNumber) {
+  EXPECT_EQ(Read(R"({"n_predict": 5})")->max_tokens, 5);
+  EXPECT_EQ(Read(R"({"n_predict": 5, "max_tokens": 5})")->max_tokens, 5);
+  EXPECT_FALSE(Read(R"({"n_predict": 5})")->clip_to_context);
+  const auto all = Read(R"({"n_predict": -1})", FieldDialect::kCompletions);
+  EXPECT_EQ(all->max_tokens, std::nullopt);
+  EXPECT_TRUE(all->clip_to_context);
+  ExpectRefused(R"({"n_predict": 5, "max_tokens": 6})", "n_predict");
+  ExpectRefused(R"({"n_predict": 0})", "n_predict");
+  ExpectRefused(R"({"n_predict": -2})", "n_predict");
+  ExpectRefused(R"({"n_predict": 5, "min_tokens": 6})", "min_tokens");
+  EXPECT_EQ(Read(R"({"n_cmpl": 3})")->n, 3);
+  ExpectRefused(R"({"n_cmpl": 3, "n": 2})", "n_cmpl");
+  ExpectRefused(R"({"n_cmpl": 2})", "n", FieldDialect::kSamplingParameters);
+}
+
 TEST(RequestFields, StopMayBeOneString) {
   EXPECT_EQ(Read(R"({"stop": "\n"})")->stop, std::vector<std::string>{"\n"});
 }
@@ -212,7 +228,12 @@ TEST(RequestFields, WhatWouldChangeTheAnswerAndDoesNotWorkIsRefused) {
        {R"("functions": [{"name": "f"}])", R"("function_call": "auto")",
         R"("modalities": ["text", "audio"])", R"("best_of": 2)",
         R"("echo": true)", R"("use_beam_search": true)",
-        R"("prompt_logprobs": 1)"}) {
+        R"("prompt_logprobs": 1)", R"("lora": [{"id": 0, "scale": 1}])",
+        R"("post_sampling_probs": true)", R"("adaptive_target": 0.5)",
+        R"("min_keep": 2)", R"("grammar_lazy": true)", R"("tfs_z": 0.9)",
+        R"("add_special_tokens": true)",
+        R"("spaces_between_special_tokens": false)",
+        R"("prompt_embeds": "AAAA")"}) {
     const std::string text(field);
     const std::string name = text.substr(1, text.find('"', 1) - 1);
     ExpectRefused("{" + text + "}", name);
@@ -220,6 +241,8 @@ TEST(RequestFields, WhatWouldChangeTheAnswerAndDoesNotWorkIsRefused) {
               "unsupported_parameter");
   }
   ExpectRefused(R"({"suffix": "end"})", "suffix", FieldDialect::kCompletions);
+  ExpectRefused(R"({"add_special_tokens": false})", "add_special_tokens",
+                FieldDialect::kCompletions);
 }
 
 TEST(RequestFields, SeveralAnswersMayBeAskedFor) {
@@ -236,7 +259,11 @@ TEST(RequestFields, TheHarmlessFormOfARefusedFieldPasses) {
   EXPECT_TRUE(Read(R"({"tools": [], "tool_choice": "none", "n": 1,
                        "response_format": {"type": "text"},
                        "modalities": ["text"], "best_of": 1, "echo": false,
-                       "use_beam_search": false})")
+                       "use_beam_search": false, "lora": [],
+                       "post_sampling_probs": false, "adaptive_target": -1,
+                       "min_keep": 0, "grammar_lazy": false, "tfs_z": 1,
+                       "add_special_tokens": false,
+                       "spaces_between_special_tokens": true})")
                   .ok());
   EXPECT_TRUE(Read(R"({"suffix": ""})", FieldDialect::kCompletions).ok());
 }
