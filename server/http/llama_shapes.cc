@@ -32,7 +32,29 @@ Json CandidateJson(const handlers::TokenLogprobs::Candidate& candidate) {
           {"logprob", candidate.logprob}};
 }
 
+Json SampledJson(const SampledProbability& sampled) {
+  Json json = CandidateJson(sampled.token);
+  json.erase("logprob");
+  json["prob"] = sampled.probability;
+  return json;
+}
+
 }  // namespace
+
+Json LlamaSampledProbabilities(
+    const SampledProbabilities& sampled,
+    std::span<const handlers::TokenLogprobs> tokens) {
+  Json list = Json::array();
+  for (const handlers::TokenLogprobs& token : tokens) {
+    Json entry = SampledJson({token.chosen, sampled.OfChosen(token)});
+    Json& top = entry["top_probs"] = Json::array();
+    for (const SampledProbability& each : sampled.Top(token)) {
+      top.push_back(SampledJson(each));
+    }
+    list.push_back(std::move(entry));
+  }
+  return list;
+}
 
 Json LlamaProbabilities(std::span<const handlers::TokenLogprobs> tokens) {
   Json list = Json::array();

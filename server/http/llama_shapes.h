@@ -12,6 +12,7 @@
 #include <vector>
 
 #include "handlers/messages.h"
+#include "server/http/sampled_probabilities.h"
 #include "server/lifecycle/servable.h"
 
 namespace millrace::server::http {
@@ -32,6 +33,11 @@ nlohmann::ordered_json LlamaSettings(const LlamaRequest& request,
 
 // `completion_probabilities`: of each token, with its likeliest alternatives.
 nlohmann::ordered_json LlamaProbabilities(
+    std::span<const handlers::TokenLogprobs> tokens);
+
+// The same with post_sampling_probs.
+nlohmann::ordered_json LlamaSampledProbabilities(
+    const SampledProbabilities& sampled,
     std::span<const handlers::TokenLogprobs> tokens);
 
 // `response_fields`: these parts of an answer alone, such as "content" or

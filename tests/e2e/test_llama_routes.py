@@ -1,5 +1,6 @@
 """llama.cpp's own routes, as its clients call them."""
 import json
+import math
 
 import pytest
 import requests
@@ -317,9 +318,58 @@ def test_probabilities_by_llama_cpps_name(server):
                for top in text["choices"][0]["logprobs"]["top_logprobs"])
 
 
+def test_probabilities_after_sampling(server):
+    ask = dict(prompt="The capital of France is", n_predict=6, seed=11,
+               n_probs=4, post_sampling_probs=True, top_k=0, top_p=1, min_p=0,
+               repeat_penalty=1)
+    def told(**more):
+        answer = post(server, "/completion", **{**ask, **more}).json()
+        return answer["completion_probabilities"]
+    for greedy in ({"temperature": 0}, {"top_k": 1}):
+        for token in told(**greedy):
+            assert token["prob"] == 1
+            assert [each["prob"] for each in token["top_probs"]] == [1]
+    full = told(temperature=1)
+    plain = told(temperature=1, post_sampling_probs=False)
+    for token, raw in zip(full, plain):
+        assert token["prob"] == pytest.approx(math.exp(raw["logprob"]))
+        assert [each["id"] for each in token["top_probs"]] == [
+            each["id"] for each in raw["top_logprobs"]]
+        assert "logprob" not in token
+    # Of three candidates at another temperature, by hand.
+    few = told(temperature=0.5, top_k=3)
+    raw = told(temperature=0.5, top_k=3, post_sampling_probs=False)
+    for token, before in zip(few, raw):
+        weights = [math.exp(each["logprob"] / 0.5)
+                   for each in before["top_logprobs"][:3]]
+        assert [each["prob"] for each in token["top_probs"]] == pytest.approx(
+            [weight / sum(weights) for weight in weights], abs=1e-5)
+        assert token["prob"] in [each["prob"] for each in token["top_probs"]]
+    answer = post(server, "/v1/completions", prompt="a", logprobs=2,
+                  post_sampling_probs=True)
+    assert answer.status_code == 400
+
+
+def test_several_completions_of_a_prompt(server):
+    ask = dict(prompt="Once", n_predict=8, temperature=1, ignore_eos=True)
+    first, second = post(server, "/completion", n_cmpl=2, seed=7, **ask).json()
+    assert [first["index"], second["index"]] == [0, 1]
+    for seed, answer in ((7, first), (8, second)):
+        alone = post(server, "/completion", seed=seed, **ask).json()
+        assert answer["content"] == alone["content"]
+    assert first["content"] != second["content"]
+    many = post(server, "/completion", **{**ask, "prompt": ["a"] * 9},
+                n_cmpl=8)
+    assert many.status_code == 400
+    assert many.json()["error"]["param"] == "n_cmpl"
+
+
 def test_what_is_not_there_is_refused(server):
     for body, param in (({"n_probs": 21}, "n_probs"),
-                        ({"post_sampling_probs": True}, "post_sampling_probs"),
+                        ({"n_probs": 2, "post_sampling_probs": True,
+                          "top_k": 40}, "post_sampling_probs"),
+                        ({"n_probs": 2, "post_sampling_probs": True,
+                          "repeat_penalty": 1.1}, "post_sampling_probs"),
                         ({"response_fields": [3]}, "response_fields[0]"),
                         ({"return_progress": "yes"}, "return_progress"),
                         ({"timings_per_token": 1}, "timings_per_token"),

@@ -3,9 +3,7 @@
 // that names a field, or turned into as many prompts, texts or parts as the
 // body may have.
 #include <cstdint>
-#include <memory>
 #include <nlohmann/json.hpp>
-#include <stop_token>
 #include <string>
 #include <string_view>
 #include <variant>
@@ -19,6 +17,7 @@
 #include "server/http/task_request.h"
 #include "server/http/text_work.h"
 #include "tests/fuzz/refusal.h"
+#include "tests/support/byte_handler.h"
 
 namespace {
 
@@ -30,32 +29,8 @@ using millrace::StatusOr;
 namespace handlers = millrace::handlers;
 namespace http = millrace::server::http;
 
-// A token for each byte.
-class ByteHandler final : public handlers::GenerateHandler {
- public:
-  void Start(handlers::GenerateRequest, std::shared_ptr<handlers::GenerateSink>,
-             std::stop_token) override {}
-  StatusOr<handlers::TokenizedText> Tokenize(const std::string& text, bool,
-                                             bool) const override {
-    handlers::TokenizedText tokens;
-    for (const char c : text) tokens.ids.push_back(static_cast<uint8_t>(c));
-    return tokens;
-  }
-  StatusOr<handlers::TokenizedText> TokenizeChat(
-      const handlers::ChatPrompt&) const override {
-    return handlers::TokenizedText{};
-  }
-  StatusOr<std::string> Detokenize(const std::vector<int32_t>&) const override {
-    return std::string();
-  }
-  StatusOr<std::string> ApplyTemplate(
-      const handlers::ChatPrompt&) const override {
-    return std::string();
-  }
-};
-
 void CheckPrompts(const Json& body) {
-  const auto prompts = http::ReadLlamaPrompts(ByteHandler(), body);
+  const auto prompts = http::ReadLlamaPrompts(millrace::ByteHandler(), body);
   if (!prompts.ok()) return CheckRefusal(prompts.status());
   Require(!prompts->empty() && prompts->size() <= http::kMaxPrompts,
           "as many prompts as are allowed");
