@@ -11,6 +11,7 @@
 #include <vector>
 
 #include "config/base/base64.h"
+#include "handlers/generate_prompt.h"
 #include "handlers/json_fields.h"
 #include "handlers/reasoning_limits.h"
 #include "handlers/tool_prompt.h"
@@ -202,9 +203,39 @@ Status ReadTemplateFields(const Json& body, ChatPrompt& chat) {
       kwargs["enable_thinking"] = false;
     }
   }
+  ASSIGN_OR_RETURN(const auto goes_on, ReadBool(body, kContinueFinalMessage));
+  if (goes_on) kwargs[kContinueFinalMessage] = *goes_on;
   RETURN_IF_ERROR(ReadReasoningBudget(body, kwargs));
   if (!kwargs.empty()) {
     chat.template_kwargs = std::make_shared<const Json>(std::move(kwargs));
+  }
+  return OkStatus();
+}
+
+// Whether the last message is to go on, which stands among the template's
+// arguments as in transformers.
+Status CheckContinuation(const Json& body, const ChatPrompt& chat) {
+  if (chat.template_kwargs == nullptr) return OkStatus();
+  const auto goes_on = ReadBool(*chat.template_kwargs, kContinueFinalMessage);
+  if (!goes_on.ok()) {
+    return goes_on.status().Prefixed("chat_template_kwargs");
+  }
+  if (!goes_on->value_or(false)) return OkStatus();
+  const auto refuse = [](const std::string& why) {
+    return InvalidArgument("continue_final_message is true but " + why)
+        .At(kContinueFinalMessage);
+  };
+  if (ReadBool(body, "add_generation_prompt")->value_or(false)) {
+    return refuse(
+        "so is add_generation_prompt, which begins another message; set one of "
+        "them to false");
+  }
+  if (chat.tool_choice.mode == ToolChoice::Mode::kRequired) {
+    return refuse("tool_choice demands a call; send \"auto\"");
+  }
+  const Json& last = chat.messages->back();
+  if (last.contains("tool_calls") && !last["tool_calls"].empty()) {
+    return refuse("the last message has tool_calls; send their results");
   }
   return OkStatus();
 }
@@ -256,6 +287,7 @@ StatusOr<ChatPrompt> ReadChatPrompt(const Json& body,
   ASSIGN_OR_RETURN(const auto add_prompt,
                    ReadBool(body, "add_generation_prompt"));
   chat.add_generation_prompt = add_prompt.value_or(true);
+  RETURN_IF_ERROR(CheckContinuation(body, chat));
   return chat;
 }
 

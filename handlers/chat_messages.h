@@ -1,7 +1,7 @@
 // The conversation part of a chat request, checked: `messages`, and beside it
 // `tools` and `tool_choice` (tool_prompt.h), `add_generation_prompt`,
-// `chat_template_kwargs`, `reasoning_effort` and llama.cpp's
-// `reasoning_format`.
+// `continue_final_message`, `chat_template_kwargs`, `reasoning_effort` and
+// llama.cpp's `reasoning_format`.
 //
 //   ASSIGN_OR_RETURN(ChatPrompt chat, ReadChatPrompt(body));
 //

@@ -142,6 +142,63 @@ Status AddForcedCall(const GenerateParts& parts, const ChatPrompt& chat,
   return OkStatus();
 }
 
+bool Continues(const ChatPrompt& chat) {
+  return chat.template_kwargs != nullptr &&
+         chat.template_kwargs->value(kContinueFinalMessage, false);
+}
+
+// The text that a message ends with; empty where it has none.
+std::string LastText(const nlohmann::ordered_json& message) {
+  const auto content = message.find("content");
+  if (content == message.end()) return "";
+  if (content->is_string()) return content->get<std::string>();
+  if (!content->is_array() || content->empty()) return "";
+  return content->back().value("text", "");
+}
+
+// Cuts off what the template wrote behind the text of the last message. A
+// template may have taken away the white space around it.
+Status EndInLastMessage(const ChatPrompt& chat, const std::string& model,
+                        std::vector<models::PromptPart>& rendered) {
+  constexpr const char* kSpace = " \n\t\r";
+  const std::string field =
+      "messages[" + std::to_string(chat.messages->size() - 1) + "].content";
+  const std::string last = LastText(chat.messages->back());
+  const size_t begin = last.find_first_not_of(kSpace);
+  if (begin == last.npos) {
+    return InvalidArgument(field +
+                           " is empty but continue_final_message is true, "
+                           "which goes on with it; send its beginning")
+        .At(field);
+  }
+  const size_t size = last.find_last_not_of(kSpace) + 1 - begin;
+  std::string text;
+  for (const models::PromptPart& part : rendered) text += part.text;
+  const size_t found = text.rfind(last.substr(begin, size));
+  if (found == text.npos) {
+    return InvalidArgument(field +
+                           " is not in the prompt that the chat "
+                           "template of model '" +
+                           model +
+                           "' makes, so that it cannot be continued; leave "
+                           "continue_final_message out")
+        .At(field);
+  }
+  size_t end = found + size;
+  const std::string space = last.substr(begin + size);
+  if (text.compare(end, space.size(), space) == 0) end += space.size();
+  for (size_t i = 0; i < rendered.size(); ++i) {
+    std::string& part = rendered[i].text;
+    if (end > part.size()) {
+      end -= part.size();
+      continue;
+    }
+    part.resize(end);
+    rendered.resize(i + 1);
+  }
+  return OkStatus();
+}
+
 }  // namespace
 
 bool EndsInReasoning(const models::Tokenizer& tokenizer,
@@ -206,7 +263,7 @@ StatusOr<std::vector<models::PromptPart>> RenderChat(const GenerateParts& parts,
   }
   input.tools = chat.tools.get();
   input.extra = chat.template_kwargs.get();
-  input.add_generation_prompt = chat.add_generation_prompt;
+  input.add_generation_prompt = chat.add_generation_prompt && !Continues(chat);
   input.bos_token = parts.bos_text;
   input.eos_token = parts.eos_text;
   auto rendered = parts.chat_template->Render(input);
@@ -215,6 +272,9 @@ StatusOr<std::vector<models::PromptPart>> RenderChat(const GenerateParts& parts,
   }
   RETURN_IF_ERROR(rendered.status());
   RETURN_IF_ERROR(CheckRoles(parts, input, *rendered));
+  if (Continues(chat)) {
+    RETURN_IF_ERROR(EndInLastMessage(chat, parts.model, *rendered));
+  }
   RETURN_IF_ERROR(AddForcedCall(parts, chat, *rendered));
   return rendered;
 }

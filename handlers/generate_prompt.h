@@ -25,6 +25,11 @@ namespace millrace::handlers {
 // The request field the prompt came in: "messages" or "prompt".
 const char* PromptField(const Prompt& prompt);
 
+// The argument of a chat template, true: the prompt ends with the content of
+// the last message, which the completion goes on, as if the model had written
+// it. Source: apply_chat_template of transformers.
+inline constexpr const char* kContinueFinalMessage = "continue_final_message";
+
 // FAILED_PRECONDITION without a chat template; INVALID_ARGUMENT with the
 // template's own text when it raises, or when the template leaves out a message
 // because it does not know its role.

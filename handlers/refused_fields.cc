@@ -49,7 +49,6 @@ constexpr Refusal kRefusals[] = {
     {"prompt_logprobs", kAll, Never, "use completions with echo and logprobs"},
     {"truncate_prompt_tokens", kAll, Never, "shorten the prompt"},
     {"chat_template", kInChat, IsEmpty, "set it when the server starts"},
-    {"continue_final_message", kInChat, IsEmpty, "leave it out"},
     {"documents", kInChat, IsEmpty, "put them into messages"},
     {"suffix", kInCompletions, IsEmpty, "leave it out"},
     // A template writes its own tokens, a plain prompt gets the model's.

@@ -244,6 +244,14 @@ Status ReadOutputFormat(const Json& body, Json& chat) {
   return OkStatus();
 }
 
+// A last message of the assistant is the beginning of what is to come.
+bool IsPrefill(const Json& message) {
+  const Json* content = handlers::FindField(message, "content");
+  return message["role"] == "assistant" && !message.contains("tool_calls") &&
+         content != nullptr && content->is_string() &&
+         !content->get_ref<const std::string&>().empty();
+}
+
 }  // namespace
 
 StatusOr<ChatBody> AnthropicChatBody(const Json& body) {
@@ -256,6 +264,10 @@ StatusOr<ChatBody> AnthropicChatBody(const Json& body) {
   }
   RETURN_IF_ERROR(ReadOutputFormat(body, chat));
   ASSIGN_OR_RETURN(chat["messages"], ReadMessages(body, images));
+  const Json& messages = chat["messages"];
+  if (!messages.empty() && IsPrefill(messages.back())) {
+    chat["continue_final_message"] = true;
+  }
   ASSIGN_OR_RETURN(const Json* tools, handlers::ReadArray(body, "tools"));
   if (tools != nullptr) {
     ASSIGN_OR_RETURN(chat["tools"], ReadTools(*tools));

@@ -109,6 +109,15 @@ void AddPlaces(const Json& message, const std::string& path,
   }
 }
 
+// A last message of the assistant is the beginning of what is to come.
+bool GoesOn(const Json& message) {
+  const Json* role = handlers::FindField(message, "role");
+  const Json* content = handlers::FindField(message, "content");
+  return role != nullptr && *role == "assistant" && content != nullptr &&
+         content->is_string() && *content != "" &&
+         handlers::FindField(message, "tool_calls") == nullptr;
+}
+
 ChatBody Made(Json chat, std::vector<handlers::ImagePlace> images) {
   return {std::make_shared<const Json>(std::move(chat)), std::move(images)};
 }
@@ -136,6 +145,9 @@ StatusOr<ChatBody> OllamaChatBody(const Json& body) {
   }
   if (const Json* tools = handlers::FindField(body, "tools")) {
     chat["tools"] = *tools;
+  }
+  if (!chat["messages"].empty() && GoesOn(chat["messages"].back())) {
+    chat["continue_final_message"] = true;
   }
   return Made(std::move(chat), std::move(images));
 }

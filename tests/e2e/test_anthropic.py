@@ -54,6 +54,18 @@ def test_a_message(plain):
                                   + message.usage.cache_read_input_tokens)
 
 
+def test_a_last_message_of_the_assistant_goes_on(plain):
+    begun = {"role": "assistant", "content": "The capital of Japan is the"}
+    ask = dict(model=MODEL_ID, max_tokens=16, extra_body={"temperature": 0})
+    message = plain.messages.create(messages=[*ASK, begun], **ask)
+    (block,) = message.content
+    assert block.text.startswith(" city of Tokyo"), block.text
+    in_blocks = {**begun, "content": [{"type": "text",
+                                       "text": begun["content"]}]}
+    again = plain.messages.create(messages=[*ASK, in_blocks], **ask)
+    assert again.content[0].text == block.text
+
+
 def test_a_stream_is_the_message_in_pieces(plain):
     ask = dict(model=MODEL_ID, messages=ASK, extra_body={"temperature": 0}, max_tokens=32)
     whole = plain.messages.create(**ask)

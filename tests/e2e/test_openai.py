@@ -4,6 +4,7 @@ import time
 
 import openai
 import pytest
+import requests
 
 from conftest import MODEL, MODEL_ID, start
 
@@ -108,6 +109,39 @@ def test_a_prediction_that_cannot_be_one_is_refused(client):
                 model=MODEL_ID, messages=ASK, max_tokens=4,
                 extra_body={"prediction": prediction})
         assert caught.value.param == param
+
+
+def test_the_last_message_goes_on(server, client):
+    """As vLLM and transformers spell it: the prompt ends with its text."""
+    begun = [{"role": "user", "content": "Which city is the capital of Japan?"},
+             {"role": "assistant", "content": "The capital of Japan is the"}]
+    def render(**more):
+        return requests.post(server.url + "/apply-template", timeout=60, json={
+            "messages": begun, **more}).json()["prompt"]
+    prompt = render(continue_final_message=True)
+    assert prompt.endswith("assistant\nThe capital of Japan is the")
+    assert render().endswith("the<|im_end|>\n<|im_start|>assistant\n")
+    ask = dict(model=MODEL_ID, max_tokens=16, temperature=0)
+    text = client.completions.create(prompt=prompt, **ask).choices[0].text
+    goes_on = {"continue_final_message": True, "add_generation_prompt": False}
+    answer = client.chat.completions.create(
+        messages=begun, extra_body=goes_on, **ask).choices[0].message.content
+    assert answer == text and "Tokyo" in text
+    pieces = client.chat.completions.create(
+        messages=begun, extra_body=goes_on, stream=True, **ask)
+    assert "".join(each.choices[0].delta.content or ""
+                   for each in pieces) == text
+    for more in ({"continue_final_message": True,
+                  "add_generation_prompt": True},
+                 {"chat_template_kwargs": {"continue_final_message": 3}}):
+        with pytest.raises(openai.BadRequestError) as refused:
+            client.chat.completions.create(messages=begun, extra_body=more,
+                                           **ask)
+        assert refused.value.param == "continue_final_message"
+    with pytest.raises(openai.BadRequestError, match="is empty"):
+        client.chat.completions.create(messages=[
+            *begun[:1], {"role": "assistant", "content": ""}],
+            extra_body=goes_on, **ask)
 
 
 def test_max_tokens_ends_with_length(client):

@@ -96,6 +96,37 @@ TEST(ChatMessages, ToolChoiceSaysWhatMayBeCalled) {
   EXPECT_EQ(read(R"("tool_choice": "any")").status().field(), "tool_choice");
 }
 
+TEST(ChatMessages, TheLastMessageMayGoOn) {
+  const auto read = [](const std::string& more) {
+    return Read(R"({"messages": [{"role": "user", "content": "a"},
+                    {"role": "assistant", "content": "b"}], )" +
+                more + "}");
+  };
+  for (const char* field :
+       {R"("continue_final_message": true)",
+        R"("continue_final_message": true, "add_generation_prompt": false)",
+        R"("chat_template_kwargs": {"continue_final_message": true})"}) {
+    const auto chat = read(field);
+    ASSERT_TRUE(chat.ok()) << chat.status().ToString();
+    EXPECT_EQ((*chat->template_kwargs)["continue_final_message"], true);
+  }
+  EXPECT_TRUE(read(R"("continue_final_message": false)").ok());
+  for (const char* field :
+       {R"("continue_final_message": 1)",
+        R"("continue_final_message": true, "add_generation_prompt": true)",
+        R"("chat_template_kwargs": {"continue_final_message": "yes"})",
+        R"("continue_final_message": true, "tool_choice": "required", "tools":
+           [{"type": "function", "function": {"name": "f"}}])"}) {
+    EXPECT_EQ(read(field).status().field(), "continue_final_message") << field;
+  }
+  EXPECT_EQ(Read(R"({"continue_final_message": true, "messages": [
+                     {"role": "assistant", "content": "a", "tool_calls": [
+                       {"function": {"name": "f", "arguments": "{}"}}]}]})")
+                .status()
+                .field(),
+            "continue_final_message");
+}
+
 TEST(ChatMessages, ParametersOfAToolAreAnObject) {
   const auto read = [](const std::string& parameters) {
     return Read(R"({"messages": [{"role": "user", "content": "a"}], "tools":

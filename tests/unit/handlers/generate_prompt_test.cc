@@ -108,5 +108,66 @@ TEST(GeneratePrompt, ACallThatMustComeEndsTheReasoning) {
   EXPECT_EQ(RenderChat(parts, chat).status().field(), "tool_choice");
 }
 
+// The parts of the prompt, user's text in brackets.
+std::string Continued(const char* source, const Json& messages) {
+  GenerateParts parts;
+  parts.model = "tiny";
+  parts.chat_template = *models::ChatTemplate::Create(source);
+  ChatPrompt chat;
+  chat.messages = std::make_shared<const Json>(messages);
+  chat.template_kwargs =
+      std::make_shared<const Json>(Json{{kContinueFinalMessage, true}});
+  const auto rendered = RenderChat(parts, chat);
+  if (!rendered.ok()) {
+    return std::string(rendered.status().field()) + ": " +
+           std::string(rendered.status().message());
+  }
+  std::string text;
+  for (const auto& part : *rendered) {
+    text += part.from_user ? "[" + part.text + "]" : part.text;
+  }
+  return text;
+}
+
+constexpr char kTurns[] =
+    "{% for m in messages %}<{{ m.role }}>{{ m.content }}</s>{% endfor %}"
+    "{% if add_generation_prompt %}<assistant>{% endif %}";
+
+TEST(GeneratePrompt, TheLastMessageGoesOn) {
+  const Json ask = {{"role", "user"}, {"content", "one one"}};
+  const auto turns = [&](const Json& content) {
+    return Json::array({ask, {{"role", "assistant"}, {"content", content}}});
+  };
+  EXPECT_EQ(Continued(kTurns, turns("It is ")),
+            "<[user]>[one one]</s><[assistant]>[It is ]");
+  // The same text before it, and marks of the template in it.
+  EXPECT_EQ(Continued(kTurns, turns("one")),
+            "<[user]>[one one]</s><[assistant]>[one]");
+  EXPECT_EQ(Continued(kTurns, turns("a</s>")),
+            "<[user]>[one one]</s><[assistant]>[a</s>]");
+  // A template that takes white space away.
+  constexpr char kTrims[] =
+      "{% for m in messages %}<{{ m.role }}>{{ m.content | trim }}</s>"
+      "{% endfor %}";
+  EXPECT_EQ(Continued(kTrims, turns("\n It is ")),
+            "<[user]>[one one]</s><[assistant]>[It is]");
+  EXPECT_EQ(Continued(kTurns, turns("\n It is ")),
+            "<[user]>[one one]</s><[assistant]>[\n It is ]");
+}
+
+TEST(GeneratePrompt, AMessageWithoutTextCannotGoOn) {
+  const auto turn = [](const Json& content) {
+    return Json::array({{{"role", "assistant"}, {"content", content}}});
+  };
+  for (const char* empty : {"", " \n"}) {
+    EXPECT_THAT(Continued(kTurns, turn(empty)),
+                HasSubstr("messages[0].content: messages[0].content is empty"));
+  }
+  EXPECT_THAT(
+      Continued("{% for m in messages %}{{ m.content[1:] }}{% endfor %}",
+                turn("abc")),
+      HasSubstr("messages[0].content is not in the prompt"));
+}
+
 }  // namespace
 }  // namespace millrace::handlers
