@@ -142,6 +142,21 @@ Status AddForcedCall(const GenerateParts& parts, const ChatPrompt& chat,
   return OkStatus();
 }
 
+// The messages with an empty text for content that is null or left out, as a
+// turn of calls alone has it; null where all have content.
+nlohmann::ordered_json WithEmptyContent(
+    const nlohmann::ordered_json& messages) {
+  nlohmann::ordered_json filled = messages;
+  bool changed = false;
+  for (auto& message : filled) {
+    const auto content = message.find("content");
+    if (content != message.end() && !content->is_null()) continue;
+    message["content"] = "";
+    changed = true;
+  }
+  return changed ? filled : nlohmann::ordered_json();
+}
+
 bool Continues(const ChatPrompt& chat) {
   return chat.template_kwargs != nullptr &&
          chat.template_kwargs->value(kContinueFinalMessage, false);
@@ -267,6 +282,16 @@ StatusOr<std::vector<models::PromptPart>> RenderChat(const GenerateParts& parts,
   input.bos_token = parts.bos_text;
   input.eos_token = parts.eos_text;
   auto rendered = parts.chat_template->Render(input);
+  nlohmann::ordered_json filled;
+  if (!rendered.ok()) {
+    // Some templates tell a turn of calls by its null, others need a text.
+    filled = WithEmptyContent(*input.messages);
+    if (!filled.is_null()) {
+      input.messages = &filled;
+      auto again = parts.chat_template->Render(input);
+      if (again.ok()) rendered = std::move(again);
+    }
+  }
   if (!rendered.ok() && rendered.status().field().empty()) {
     return rendered.status().At("messages");
   }

@@ -108,6 +108,22 @@ TEST(GeneratePrompt, ACallThatMustComeEndsTheReasoning) {
   EXPECT_EQ(RenderChat(parts, chat).status().field(), "tool_choice");
 }
 
+TEST(GeneratePrompt, ATurnOfCallsHasNullOrAnEmptyText) {
+  constexpr char kTurn[] = R"([{"role": "assistant", "content": null}])";
+  EXPECT_EQ(Joined(Render("{% for m in messages %}{% if m.content is none %}"
+                          "calls{% endif %}{% endfor %}",
+                          kTurn)),
+            "calls");
+  constexpr char kNeedsText[] =
+      "{% for m in messages %}{% if '</think>' not in m.content %}"
+      "[{{ m.content }}]{% endif %}{% endfor %}";
+  EXPECT_EQ(Joined(Render(kNeedsText, kTurn)), "[]");
+  EXPECT_EQ(Joined(Render(kNeedsText, R"([{"role": "assistant"}])")), "[]");
+  // Another error stays what it was.
+  EXPECT_THAT(Joined(Render("{{ raise_exception('no') }}", kTurn)),
+              HasSubstr("no"));
+}
+
 // The parts of the prompt, user's text in brackets.
 std::string Continued(const char* source, const Json& messages) {
   GenerateParts parts;
