@@ -79,6 +79,51 @@ StatusOr<std::string> ReadTool(const Json& tool, const std::string& path) {
   return text;
 }
 
+// The name of a tool as a choice writes it: OpenAI's chats have it within
+// `function`, its Responses beside `type`. Null: there is none.
+const Json* NameIn(const Json& tool) {
+  const Json* function = FindField(tool, "function");
+  const Json* name = FindField(function == nullptr ? tool : *function, "name");
+  return name != nullptr && name->is_string() ? name : nullptr;
+}
+
+// {"type": "allowed_tools", "allowed_tools": {"mode": "auto", "tools": [...]}}:
+// the request has these tools and no others. Responses have mode and tools
+// beside the type.
+Status ReadAllowedTools(const Json& value, ToolChoice& choice) {
+  const std::string at = "tool_choice.allowed_tools";
+  ASSIGN_OR_RETURN(const Json* nested, ReadObject(value, "allowed_tools"));
+  const Json& allowed = nested == nullptr ? value : *nested;
+  const Json* mode = FindField(allowed, "mode");
+  if (mode == nullptr || (*mode != "auto" && *mode != "required")) {
+    return InvalidArgument(at + ".mode is " +
+                           (mode == nullptr ? "missing" : Shown(*mode)) +
+                           " but must be \"auto\" or \"required\"")
+        .At(at + ".mode");
+  }
+  if (*mode == "required") choice.mode = ToolChoice::Mode::kRequired;
+  const Json* tools = FindField(allowed, "tools");
+  if (tools == nullptr || !tools->is_array() || tools->empty()) {
+    return InvalidArgument(at + ".tools must be an array of one tool or more")
+        .At(at + ".tools");
+  }
+  std::vector<std::string> names;
+  for (const Json& tool : *tools) {
+    const Json* name = NameIn(tool);
+    if (name == nullptr ||
+        std::ranges::count(choice.names, name->get<std::string>()) == 0) {
+      return InvalidArgument(at + ".tools has " + Shown(tool) +
+                             " but tools has no such function")
+          .At(at + ".tools");
+    }
+    names.push_back(name->get<std::string>());
+  }
+  std::erase_if(choice.names, [&](const std::string& name) {
+    return std::ranges::count(names, name) == 0;
+  });
+  return OkStatus();
+}
+
 Status ReadChoice(const Json& body, ToolChoice& choice) {
   const Json* value = FindField(body, "tool_choice");
   if (value == nullptr || *value == "auto") return OkStatus();
@@ -95,6 +140,10 @@ Status ReadChoice(const Json& body, ToolChoice& choice) {
   if (*value == "required") {
     choice.mode = ToolChoice::Mode::kRequired;
     return OkStatus();
+  }
+  if (const Json* type = FindField(*value, "type");
+      type != nullptr && *type == "allowed_tools") {
+    return ReadAllowedTools(*value, choice);
   }
   const Json* function = FindField(*value, "function");
   const Json* name =
@@ -167,7 +216,12 @@ Status ReadTools(const Json& body, ChatPrompt& chat) {
   ASSIGN_OR_RETURN(const auto parallel, ReadBool(body, "parallel_tool_calls"));
   choice.parallel = parallel.value_or(true);
   if (!choice.names.empty() && choice.mode != ToolChoice::Mode::kNone) {
-    chat.tools = std::make_shared<const Json>(*tools);
+    Json kept = Json::array();
+    for (const Json& tool : *tools) {
+      const auto name = tool["function"]["name"].get<std::string>();
+      if (std::ranges::count(choice.names, name) > 0) kept.push_back(tool);
+    }
+    chat.tools = std::make_shared<const Json>(std::move(kept));
   }
   chat.tool_choice = std::move(choice);
   return OkStatus();

@@ -96,6 +96,41 @@ TEST(ChatMessages, ToolChoiceSaysWhatMayBeCalled) {
   EXPECT_EQ(read(R"("tool_choice": "any")").status().field(), "tool_choice");
 }
 
+TEST(ChatMessages, AllowedToolsAreTheOnlyOnes) {
+  const auto read = [](const std::string& allowed) {
+    return Read(R"({"messages": [{"role": "user", "content": "a"}], "tools":
+                   [{"type": "function", "function": {"name": "f"}},
+                    {"type": "function", "function": {"name": "g"}},
+                    {"type": "function", "function": {"name": "h"}}],
+                    "tool_choice": {"type": "allowed_tools", )" +
+                allowed + "}}");
+  };
+  const auto two = read(
+      R"("allowed_tools": {"mode": "auto", "tools": [
+           {"type": "function", "function": {"name": "h"}},
+           {"type": "function", "function": {"name": "f"}}]})");
+  ASSERT_TRUE(two.ok()) << two.status().ToString();
+  EXPECT_EQ(two->tool_choice.mode, ToolChoice::Mode::kAuto);
+  EXPECT_EQ(two->tool_choice.names, (std::vector<std::string>{"f", "h"}));
+  ASSERT_EQ(two->tools->size(), 2u);
+  EXPECT_EQ((*two->tools)[1]["function"]["name"], "h");
+  // As Responses have it.
+  const auto one = read(
+      R"("mode": "required", "tools": [{"type": "function", "name": "g"}])");
+  ASSERT_TRUE(one.ok()) << one.status().ToString();
+  EXPECT_EQ(one->tool_choice.mode, ToolChoice::Mode::kRequired);
+  EXPECT_EQ(one->tool_choice.names, std::vector<std::string>{"g"});
+  for (const char* bad :
+       {R"("mode": "none", "tools": [{"name": "g"}])", R"("mode": "auto")",
+        R"("mode": "auto", "tools": [])", R"("mode": "auto", "tools": [7])",
+        R"("mode": "auto", "tools": [{"name": "i"}])",
+        R"("allowed_tools": {"tools": [{"name": "g"}]})"}) {
+    EXPECT_TRUE(
+        read(bad).status().field().starts_with("tool_choice.allowed_tools."))
+        << bad;
+  }
+}
+
 TEST(ChatMessages, TheLastMessageMayGoOn) {
   const auto read = [](const std::string& more) {
     return Read(R"({"messages": [{"role": "user", "content": "a"},
