@@ -1,6 +1,7 @@
-// POST /v1/embeddings as OpenAI has it, and Ollama's /api/embed and
-// /api/embeddings. openai-python asks for base64 unless told otherwise: the
-// bytes of each vector as little-endian FP32.
+// POST /v1/embeddings as OpenAI has it, Ollama's /api/embed and
+// /api/embeddings, and llama.cpp's /embedding and /embeddings. openai-python
+// asks for base64 unless told otherwise: the bytes of each vector as
+// little-endian FP32.
 #include <nlohmann/json.hpp>
 #include <string>
 #include <utility>
@@ -99,6 +100,58 @@ Status OllamaVectors(const Site& site,
       OipErrorResponse);
 }
 
+// `embd_normalize` of llama.cpp: 2, the Euclidean length, is what models here
+// normalise by; -1: not at all.
+Status ReadLlamaNorm(const Json& body, handlers::TextRequest& request) {
+  ASSIGN_OR_RETURN(const auto norm, handlers::ReadInt(body, "embd_normalize"));
+  if (!norm) return OkStatus();
+  if (*norm != 2 && *norm != -1) {
+    return InvalidArgument("embd_normalize is " + std::to_string(*norm) +
+                           " but may be 2 (Euclidean) or -1 (none)")
+        .At("embd_normalize")
+        .Because("unsupported_parameter");
+  }
+  request.normalize = *norm == 2;
+  return OkStatus();
+}
+
+// Vectors stand in a list each, as there, where a model without pooling has one
+// for each token.
+Status LlamaEmbeddings(const Site& site,
+                       const std::shared_ptr<Exchange>& exchange) {
+  ASSIGN_OR_RETURN(const Json body, ReadJsonBody(*exchange));
+  handlers::TextRequest request;
+  const bool as_input = handlers::FindField(body, "input") != nullptr;
+  ASSIGN_OR_RETURN(request.items,
+                   ReadInputs(body, as_input ? "input" : "content"));
+  ASSIGN_OR_RETURN(const auto encoding,
+                   handlers::ReadString(body, "encoding_format"));
+  if (encoding.value_or("float") != "float") {
+    return InvalidArgument("encoding_format is " +
+                           handlers::Shown(Json(*encoding)) +
+                           " but vectors are lists of numbers here; use "
+                           "/v1/embeddings")
+        .At("encoding_format");
+  }
+  RETURN_IF_ERROR(ReadLlamaNorm(body, request));
+  ASSIGN_OR_RETURN(ModelHandle model, BorrowForTexts(site, *exchange, body));
+  ASSIGN_OR_RETURN(const handlers::TextHandler* handler, model->ForTexts());
+  RETURN_IF_ERROR(WantTask(handler->facts(), model->id(), {TaskKind::kEmbed},
+                           "/embeddings"));
+  return RunTexts(site, exchange, std::move(model), std::move(request),
+                  [](const TextTaskFacts&, const TextResponse& response) {
+                    std::string text = "[";
+                    for (size_t i = 0; i < response.rows.size(); ++i) {
+                      text += (i > 0 ? ",{" : "{");
+                      text += R"("index":)" + std::to_string(i) +
+                              R"(,"embedding":[)";
+                      AppendNumbers(response.rows[i].values, text);
+                      text += "]}";
+                    }
+                    return JsonResponse(200, text + "]");
+                  });
+}
+
 Status OllamaEmbed(const Site& site,
                    const std::shared_ptr<Exchange>& exchange) {
   return OllamaVectors(site, exchange, true);
@@ -123,6 +176,11 @@ void ServeOllamaEmbed(const Site& site,
 void ServeOllamaEmbeddings(const Site& site,
                            const std::shared_ptr<Exchange>& exchange) {
   RunOnPool(site, exchange, OllamaEmbeddings, OipErrorResponse);
+}
+
+void ServeLlamaEmbeddings(const Site& site,
+                          const std::shared_ptr<Exchange>& exchange) {
+  RunOnPool(site, exchange, LlamaEmbeddings);
 }
 
 }  // namespace millrace::server::http

@@ -4,6 +4,7 @@
 #include <algorithm>
 #include <charconv>
 #include <cmath>
+#include <ctime>
 #include <nlohmann/json.hpp>
 #include <string>
 #include <string_view>
@@ -21,6 +22,9 @@ namespace millrace::server::http {
 namespace {
 
 using Json = nlohmann::ordered_json;
+
+// The Unix time at which this process started.
+const std::string kProcessStart = std::to_string(std::time(nullptr));
 
 std::string_view StateName(ServerState state) {
   switch (state) {
@@ -149,6 +153,8 @@ void ServeMetrics(const Site& site, const std::shared_ptr<Exchange>& exchange) {
       open ? "application/openmetrics-text; version=1.0.0; charset=utf-8"
            : "text/plain; version=0.0.4; charset=utf-8";
   response.headers.emplace_back("Vary", "Accept");
+  // As llama.cpp's server sends it.
+  response.headers.emplace_back("Process-Start-Time-Unix", kProcessStart);
   if (site.services.metrics != nullptr) {
     site.observer.body_bytes.Set(
         static_cast<double>(site.body_bytes.load(std::memory_order_relaxed)));

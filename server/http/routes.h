@@ -97,6 +97,7 @@ void ServeApplyTemplate(const Site&, const std::shared_ptr<Exchange>&);
 void ServeEmbeddings(const Site&, const std::shared_ptr<Exchange>&);
 void ServeOllamaEmbed(const Site&, const std::shared_ptr<Exchange>&);
 void ServeOllamaEmbeddings(const Site&, const std::shared_ptr<Exchange>&);
+void ServeLlamaEmbeddings(const Site&, const std::shared_ptr<Exchange>&);
 void ServeRerank(const Site&, const std::shared_ptr<Exchange>&);
 void ServeScore(const Site&, const std::shared_ptr<Exchange>&);
 void ServeClassify(const Site&, const std::shared_ptr<Exchange>&);

@@ -93,6 +93,32 @@ def test_a_decoder_reads_texts_ids_and_lengths(server, client, name):
     assert code == 400 and "/v1/embeddings" in message
 
 
+@pytest.mark.parametrize("path", ["/embedding", "/embeddings"])
+def test_the_shape_of_llama_cpp(server, client, path):
+    want = golden(DATA / "bert_embed")
+    texts = [text for text in want["texts"] if text][:3]
+    ours = [each.embedding for each in client.embeddings.create(
+        model="bert", input=texts, encoding_format="float").data]
+    for field in ("content", "input"):
+        got = post(server, path, {"model": "bert", field: texts})
+        assert [row["index"] for row in got] == [0, 1, 2]
+        assert [row["embedding"] for row in got] == [[each] for each in ours]
+    (one,) = post(server, path, {"model": "bert", "content": texts[0],
+                                 "embd_normalize": 2})
+    assert one["embedding"] == [ours[0]]
+    (raw,) = post(server, path, {"model": "bert", "content": texts[0],
+                                 "embd_normalize": -1})
+    assert cosine(raw["embedding"][0], ours[0]) > 0.99999
+    assert np.linalg.norm(raw["embedding"][0]) != pytest.approx(1, abs=1e-3)
+    for body, field in (({}, "content"), ({"content": texts[0],
+                                           "embd_normalize": 1},
+                                          "embd_normalize"),
+                        ({"content": texts[0], "encoding_format": "base64"},
+                         "encoding_format"), ({"content": 7}, "content")):
+        code, message = refused(server, path, {"model": "bert", **body})
+        assert code == 400 and field in message
+
+
 def test_pooling_of_a_repository(tmp_path):
     """config.yaml says what a generating model does, and how."""
     folder = tmp_path / "mean"

@@ -251,6 +251,14 @@ def test_pools_tell_their_threads_and_cpu_time(compat):
     assert all(after[pool] >= before[pool] for pool in before)
 
 
+def test_the_answer_says_when_the_process_started(compat):
+    with urllib.request.urlopen(compat.url + "/metrics", timeout=60) as answer:
+        told = int(answer.headers["Process-Start-Time-Unix"])
+    _, values = scrape(compat)
+    assert told == pytest.approx(
+        total(values, "process_start_time_seconds"), abs=2)
+
+
 def test_an_unknown_server_is_refused():
     with pytest.raises(AssertionError, match="metrics_compat names 'tgi'"):
         start_and_stop("--metrics-compat", "vllm,tgi")

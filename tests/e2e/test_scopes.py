@@ -97,6 +97,8 @@ REST = {
       POST /api/show
       POST /completion
       POST /completions
+      POST /embedding
+      POST /embeddings
       POST /infill
       POST /slots/{id}
       POST /tokenize
