@@ -129,12 +129,24 @@ target_compile_options(millrace_warnings INTERFACE
   $<$<CXX_COMPILER_ID:Clang>:-Wno-unused-command-line-argument>)
 target_include_directories(millrace_warnings INTERFACE ${CMAKE_SOURCE_DIR})
 
+# Libraries are archives. In the build of ASan and the fuzzers they are shared: its
+# two hundred programs would else have up to 100 MB each.
+set(library_kind STATIC)
+if(MILLRACE_FUZZ)
+  set(library_kind SHARED)
+endif()
+
 # millrace_library(NAME SOURCES a.cc b.cc [LINK public...] [PRIVATE private...])
 function(millrace_library name)
   cmake_parse_arguments(ARG "" "" "SOURCES;LINK;PRIVATE" ${ARGN})
-  add_library(${name} STATIC ${ARG_SOURCES})
+  add_library(${name} ${library_kind} ${ARG_SOURCES})
   target_link_libraries(${name} PUBLIC millrace_warnings ${ARG_LINK}
                                 PRIVATE ${ARG_PRIVATE})
+  if(library_kind STREQUAL SHARED)  # tests of what is inside need it, too
+    foreach(inside ${ARG_PRIVATE})
+      target_link_libraries(${name} INTERFACE $<LINK_ONLY:${inside}>)
+    endforeach()
+  endif()
   millrace_precompiled(${name} library)
 endfunction()
 
