@@ -4,6 +4,7 @@
 #include "scheduler/engine_loop.h"
 
 #include <algorithm>
+#include <numeric>
 #include <set>
 #include <string>
 #include <string_view>
@@ -115,7 +116,7 @@ void EngineLoop::Run() {
   metrics_.SetPeaks(roofline);
   bool fetches_only = false;
   while (true) {
-    const bool idle = jobs_.empty();
+    const bool idle = jobs_.empty() && in_flight_.empty();
     // A tenant's flood leaves no idle time, and others do not wait for memory.
     const bool prepares = (idle || asking_.Several(clock_.Now())) &&
                           runner_.PrepareAhead(ledger_.pages().first_unused());
@@ -206,6 +207,7 @@ void EngineLoop::Launch(const Plan& plan) {
   if (!is_ahead) timeline_.Prepare(runner_);
   step.timeline = !is_ahead && timeline_.on() ? StepOf(plan, step.batch)
                                               : StepTimeline::Step{};
+  step.is_ahead = is_ahead;
   step.launched = clock_.Now();
   runner_.Launch(step.batch);
   // A device works by itself from here on: room for what needs no result.
@@ -244,7 +246,14 @@ void EngineLoop::EndStep() {
     // One that was launched ahead began when the step before it ended.
     const Clock::Time begun = std::max(step->launched, last_end_);
     last_end_ = ended;
-    const double seconds = Seconds(ended - begun);
+    const models::StepAccount account = runner_.account();
+    double seconds = Seconds(ended - begun);
+    if (step->is_ahead) {
+      // Where this thread came late for the step before, the device was further
+      // on than it looked: its own time is the least.
+      seconds = std::max(seconds, std::accumulate(account.seconds.begin(),
+                                                  account.seconds.end(), 0.0));
+    }
     if (step->timeline.rows > 0) {
       step->timeline.begin = begun;
       step->timeline.end = ended;
@@ -254,7 +263,6 @@ void EngineLoop::EndStep() {
     if (steps_ % kStepsAPrice == 0 && cost_.known()) {
       metrics_.SetPrices(cost_.prices());
     }
-    const models::StepAccount account = runner_.account();
     if (utilization_.Add(account, seconds)) {
       metrics_.SetPeaks(utilization_.roofline());
     }
@@ -348,6 +356,7 @@ void EngineLoop::ProposeDrafts() {
     targets.push_back({&sequence, &job->drafts});
   }
   metrics_.draft_seconds.Add(speculation_->Propose(targets, decodes, cost_));
+  if (targets.empty()) return;  // prompts alone
   draft_lull_.Asked(std::ranges::any_of(targets, [](const auto& target) {
     return !target.sequence->draft.empty();
   }));

@@ -30,6 +30,7 @@ struct StepInFlight {
   StepShape shape;          // of the batch
   std::vector<Rows> rows;   // of its sequences, in order
   bool has_drafts = false;  // draft tokens are checked in it
+  bool is_ahead = false;    // launched while the step before ran
   Clock::Time launched;
   StepTimeline::Step timeline;  // while a capture runs
 };

@@ -6,9 +6,11 @@
 #include <chrono>
 #include <memory>
 #include <string>
+#include <thread>
 #include <utility>
 #include <vector>
 
+#include "config/base/clock.h"
 #include "config/base/metrics.h"
 #include "tests/unit/scheduler/engine_fixture.h"
 
@@ -73,6 +75,28 @@ TEST(EngineAhead, ACompletionMayStopAtAnyToken) {
   ExpectAllPagesBack(*engine);
   EXPECT_EQ(Metric(registry, "discarded_rows"), discarded);
   EXPECT_GT(discarded, stops / 2);
+}
+
+// Else its time would be that until the next request.
+TEST(EngineAhead, TheStepBehindAnEndIsReadThoughNobodyAsks) {
+  FakeClock clock;
+  const auto ahead = NewCount();
+  auto engine = MakeEngine({.clock = &clock,
+                            .step_time = std::chrono::milliseconds(1),
+                            .ahead = ahead});
+  GenerateTask task = MakeTask({1, 2, 3}, 40);
+  task.sampling.seed = 7;
+  const auto whole = FakeAnswer(task.prompt, 40, task.sampling);
+  task.sampling.stop_ids = {whole[9]};
+  const Clock::Time begun = clock.Now();
+  Reader reader(MustSubmit(*engine, task));
+  ASSERT_EQ(reader.EndCode(), StatusCode::kOk);
+  ASSERT_EQ(reader.end->reason, FinishReason::kStop);
+  const auto all = std::chrono::milliseconds(1 + *ahead);
+  for (int i = 0; i < 500 && clock.Now() - begun < all; ++i) {
+    std::this_thread::sleep_for(std::chrono::milliseconds(10));
+  }
+  EXPECT_EQ(clock.Now() - begun, all);
 }
 
 TEST(EngineAhead, PromptsAreReadInChunksThatFollowOneAnother) {
