@@ -2,7 +2,8 @@
 // bits for a row whatever else is multiplied with it.
 //
 //   ASSIGN_OR_RETURN(auto blas, BlasMatmul::Open(context));
-//   ASSIGN_OR_RETURN(auto product, blas->Choose(shape, 1024, weights, room));
+//   ASSIGN_OR_RETURN(auto product,
+//                    blas->Choose(shape, 1024, weights, x, room));
 //   if (product != nullptr) error = blas->Call(*product, ...);
 //
 // cuBLASLt promises the same bits for the same call, not for another number of

@@ -53,7 +53,8 @@ int64_t RowOfSums(const BlasShape& shape) {
 int32_t CallRowsOf(const BlasShape& shape) {
   constexpr int64_t kMostSumBytes = int64_t{64} << 20;
   const int64_t rows = kMostSumBytes / RowOfSums(shape);
-  return std::max(kTileRows, BlasMatmul::CallRows(rows));
+  return std::max(kTileRows,
+                  BlasMatmul::CallRows(rows / kTileRows * kTileRows));
 }
 
 // Weights to try algorithms with: a few random rows again and again.
@@ -99,8 +100,10 @@ std::optional<BlasShape> BlasLayers::ShapeOf(const cuda::ProductArgs& args,
   const int64_t bytes = BytesOf(factors.factors);
   const int64_t in_unit = cuda::kPackedUnit / bytes;
   // Sums of a row lie densely, as the kernel behind the product reads them.
-  if (args.count != 1 || format != factors.format || args.a_k != 1 ||
-      args.k % in_unit != 0 || args.a_row % in_unit != 0 ||
+  // Of a stack the count may be that of a batch: what multiplies a row must not
+  // follow from it.
+  if (args.rank > 0 || args.count != 1 || format != factors.format ||
+      args.a_k != 1 || args.k % in_unit != 0 || args.a_row % in_unit != 0 ||
       args.a_row < args.k || args.n != BlasMatmul::PitchOfSums(args.n)) {
     return std::nullopt;
   }

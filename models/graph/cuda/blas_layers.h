@@ -2,9 +2,9 @@
 // blas_matmul.h): which layers these are, and one of them.
 //
 //   ASSIGN_OR_RETURN(auto blas, BlasLayers::Open(module, 0));
-//   const BlasProduct* product = blas->Choose(shape);  // null: kernels
-//   multiply step.scratch_bytes = BlasLayers::ScratchBytes(*product); error =
-//   blas->Multiply(*product, layer, module, stream, scratch);
+//   const BlasProduct* product = blas->Choose(shape);  // null: use kernels
+//   step.scratch_bytes = BlasLayers::ScratchBytes(*product);
+//   error = blas->Multiply(*product, layer, module, stream, scratch);
 //
 // Sums come as f32 into scratch memory of the step, some rows at a time; the
 // kernel that joins pieces of sums makes results of them. cuBLASLt could add a
