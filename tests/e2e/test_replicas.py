@@ -50,6 +50,8 @@ def spellings(path):
     yield path + "?a=1"
     yield f"{path[:2]}%{ord(path[2]):02x}{path[3:]}"
     yield f"{path[:-1]}%{ord(path[-1]):02X}"
+    if path.startswith("/v1/"):
+        yield "/openai" + path
 
 
 def test_metrics_and_management_are_not_for_clients(fleet, internal):
