@@ -1,6 +1,7 @@
 #include "handlers/drift/drift_handler.h"
 
 #include <algorithm>
+#include <string>
 #include <utility>
 #include <vector>
 
@@ -29,7 +30,9 @@ struct Watch {
     for (int64_t row = 0; row < num_rows; ++row) {
       const auto first = all->begin() + row * row_size;
       std::vector<double> of_row(first, first + row_size);
-      Activate(activation, of_row);
+      // One logit is that of a yes, as the answer has it.
+      const bool is_yes = of_row.size() == 1 && activation == "softmax";
+      Activate(is_yes ? std::string("sigmoid") : activation, of_row);
       const auto best = BestScores(of_row, 1);
       if (!best.ok() || best->empty()) continue;
       monitor->Observe(best->front().class_idx, best->front().score);

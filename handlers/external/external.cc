@@ -187,14 +187,9 @@ Status ExternalHandler::TryStart(const SequencePlace& place,
   job.stop = std::move(stop);
   // The bases give all that their handler does.
   return Submit(
-      std::move(job), [this, done, wanted = std::move(request.outputs)](
-                          StatusOr<TensorResponse> response) {
-        if (response.ok()) {
-          const Status answer = CheckAnswer(ports_.outputs, *response);
-          if (!answer.ok())
-            return done(answer.Prefixed("the handler of the model '" +
-                                        parts_.model + "'"));
-        }
+      std::move(job), /*as_declared=*/true,
+      [done,
+       wanted = std::move(request.outputs)](StatusOr<TensorResponse> response) {
         if (response.ok() && !wanted.empty()) {
           std::erase_if(response->outputs, [&](const auto& output) {
             return std::ranges::find(wanted, output.name) == wanted.end();
@@ -230,18 +225,26 @@ void ExternalHandler::Start(TaskRequest request, TaskHandler::Done done,
       if (results.ok()) on_part(*std::move(results));
     };
   }
-  const Status status =
-      Submit(std::move(job), [done](StatusOr<TensorResponse> response) {
-        done(ResultsOf(std::move(response)));
-      });
+  const Status status = Submit(std::move(job), /*as_declared=*/false,
+                               [done](StatusOr<TensorResponse> response) {
+                                 done(ResultsOf(std::move(response)));
+                               });
   if (!status.ok()) done(status);
 }
 
-Status ExternalHandler::Submit(ExternalJob job, TensorHandler::Done done) {
+Status ExternalHandler::Submit(ExternalJob job, bool as_declared,
+                               TensorHandler::Done done) {
   RETURN_IF_ERROR(HasPlace());
   job.submitted = parts_.clock->Now();
-  job.done = [this, done = std::move(done),
+  job.done = [this, as_declared, done = std::move(done),
               submitted = job.submitted](StatusOr<TensorResponse> response) {
+    const Status fits = as_declared && response.ok()
+                            ? CheckAnswer(ports_.outputs, *response)
+                            : OkStatus();
+    if (!fits.ok()) {
+      response =
+          fits.Prefixed("the handler of the model '" + parts_.model + "'");
+    }
     // Shared because tasks of the pool can be copied.
     const auto held =
         std::make_shared<StatusOr<TensorResponse>>(std::move(response));

@@ -85,7 +85,8 @@ class ExternalHandler final : public SequencedHandler, public TaskHandler {
 
   Status TryStart(const SequencePlace& place, TensorRequest& request,
                   const TensorHandler::Done& done, std::stop_token stop);
-  Status Submit(ExternalJob job, TensorHandler::Done done);
+  // With `as_declared` an answer is held to the declared outputs.
+  Status Submit(ExternalJob job, bool as_declared, TensorHandler::Done done);
   void Count(const StatusOr<TensorResponse>& response, Clock::Duration took);
 
   const ExternalParts parts_;
