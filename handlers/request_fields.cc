@@ -27,7 +27,6 @@ constexpr size_t kMaxFields = 1000;  // each look-up walks all of them
 constexpr size_t kMaxStops = 16;
 constexpr size_t kMaxStopBytes = 1024;
 constexpr size_t kMaxStopTokenIds = 1024;
-constexpr size_t kMaxLogitBias = 1024;
 constexpr size_t kMaxAllowedTokenIds = 1 << 18;
 constexpr size_t kMaxSuppressTokens = 1 << 18;
 constexpr size_t kMaxBadWords = 256;

@@ -3,6 +3,7 @@
 // bodies and the JSON of gRPC's `sampling_parameters` are read here.
 #pragma once
 
+#include <cstddef>
 #include <nlohmann/json_fwd.hpp>
 #include <optional>
 #include <string_view>
@@ -17,6 +18,8 @@ enum class FieldDialect { kChat, kCompletions, kSamplingParameters };
 
 // Alternatives that are told beside a token, at most.
 inline constexpr int kMostTopLogprobs = 20;
+// Tokens with a bias in logit_bias, at most.
+inline constexpr size_t kMaxLogitBias = 1024;
 
 // Reads every sampling field of `body`, an object. INVALID_ARGUMENT with
 // field() set for a wrong type, a value out of range (value and limit in the

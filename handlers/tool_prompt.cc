@@ -107,6 +107,12 @@ Status ReadAllowedTools(const Json& value, ToolChoice& choice) {
     return InvalidArgument(at + ".tools must be an array of one tool or more")
         .At(at + ".tools");
   }
+  if (tools->size() > kMaxTools) {
+    return InvalidArgument(at + ".tools has " + std::to_string(tools->size()) +
+                           " tools but may have at most " +
+                           std::to_string(kMaxTools))
+        .At(at + ".tools");
+  }
   std::vector<std::string> names;
   for (const Json& tool : *tools) {
     const Json* name = NameIn(tool);

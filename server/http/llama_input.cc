@@ -20,6 +20,13 @@ constexpr size_t kMostExtraFiles = 256;
 // stands for each of its tokens.
 StatusOr<Json> Biases(const handlers::GenerateHandler& handler,
                       const Json& bias) {
+  const auto too_many = [](size_t size) {
+    return InvalidArgument("logit_bias holds " + std::to_string(size) +
+                           " tokens or more but may hold at most " +
+                           std::to_string(handlers::kMaxLogitBias))
+        .At("logit_bias");
+  };
+  if (bias.size() > handlers::kMaxLogitBias) return too_many(bias.size());
   Json map = Json::object();
   const auto add = [&](const std::string& text, const Json& value) -> Status {
     const Json number = value == false ? Json(-100) : value;
@@ -31,6 +38,8 @@ StatusOr<Json> Biases(const handlers::GenerateHandler& handler,
       return OkStatus();
     }
     ASSIGN_OR_RETURN(const auto tokens, handler.Tokenize(text, false, false));
+    const size_t most = map.size() + tokens.ids.size();
+    if (most > handlers::kMaxLogitBias) return too_many(most);
     for (const int32_t id : tokens.ids) map[std::to_string(id)] = number;
     return OkStatus();
   };

@@ -9,6 +9,7 @@
 #include <span>
 #include <string>
 #include <utility>
+#include <variant>
 #include <vector>
 
 #include "config/base/json.h"
@@ -26,6 +27,9 @@ namespace millrace::server::http {
 namespace {
 
 using Json = nlohmann::ordered_json;
+
+// Of the prompts of all completions of a request.
+constexpr size_t kMostCopiedBytes = 64 << 20;
 
 class LlamaForm final : public CompletionForm {
  public:
@@ -150,6 +154,14 @@ class LlamaForm final : public CompletionForm {
   handlers::Usage usage_;  // so far
 };
 
+size_t BytesOf(const LlamaPrompt& prompt) {
+  if (const auto* text = std::get_if<handlers::TextPrompt>(&prompt.prompt)) {
+    return text->text.size();
+  }
+  const auto* tokens = std::get_if<handlers::TokenPrompt>(&prompt.prompt);
+  return tokens == nullptr ? 0 : tokens->ids.size() * sizeof(int32_t);
+}
+
 // Starts the completions of each prompt, all with the body's sampling.
 Status Complete(const Site& site, const std::shared_ptr<Exchange>& exchange,
                 const Json& body, ModelHandle model,
@@ -163,6 +175,18 @@ Status Complete(const Site& site, const std::shared_ptr<Exchange>& exchange,
                            std::to_string(prompts.size()) +
                            " prompts but a request has at most " +
                            std::to_string(kMaxPrompts) + " completions")
+        .At("n_cmpl");
+  }
+  // Each completion has a copy of its prompt.
+  size_t copied = 0;
+  for (const LlamaPrompt& prompt : prompts) copied += BytesOf(prompt) * n;
+  if (n > 1 && copied > kMostCopiedBytes) {
+    return InvalidArgument("n_cmpl is " + std::to_string(n) +
+                           ", which makes prompts of " +
+                           std::to_string(copied) +
+                           " bytes in all, but they may have at most " +
+                           std::to_string(kMostCopiedBytes) +
+                           "; send shorter prompts or a smaller n_cmpl")
         .At("n_cmpl");
   }
   auto common = std::make_shared<LlamaForm::Common>();

@@ -66,7 +66,8 @@ StatusOr<SampledProbabilities> SampledProbabilities::Create(
   made.temperature_last_ = options.xtc_probability.value_or(0) > 0;
   const int64_t top_k =
       options.top_k.value_or(model.default_sampling.top_k.value_or(0));
-  if (made.temperature_ < 1e-5 || top_k == 1) {
+  // Mirostat takes the place of top_k.
+  if (made.temperature_ < 1e-5 || (top_k == 1 && !options.mirostat)) {
     made.top_k_ = 1;
     return made;
   }

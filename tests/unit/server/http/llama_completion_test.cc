@@ -85,6 +85,33 @@ TEST(LlamaCompletion, ListsAreOnePromptWhereTheyHoldAnId) {
   }
 }
 
+TEST(LlamaCompletion, WhatWouldGrowIsRefused) {
+  TestServer server;
+  Client client(server.port());
+  const auto asked = [&](const std::string& body) {
+    client.Send(PostText(kCompletion, body));
+    const auto answer = client.Read();
+    EXPECT_EQ(answer.status, 400) << answer.body;
+    return answer.body;
+  };
+  std::string pairs = "[0,1]";
+  for (int i = 1; i <= 1024; ++i) pairs += ",[" + std::to_string(i) + ",1]";
+  EXPECT_NE(asked(Ask("\"a\"", ",\"logit_bias\":[" + pairs + "]"))
+                .find("at most 1024"),
+            std::string::npos);
+  // A text stands for each of its tokens.
+  std::string text;
+  for (int i = 0; i < 1025; ++i) text += static_cast<char>('a' + i % 26);
+  EXPECT_NE(asked(Ask("\"a\"", ",\"logit_bias\":{\"" + text + "\":1}"))
+                .find("at most 1024"),
+            std::string::npos);
+  // Each completion has a copy of the prompt.
+  const std::string long_prompt =
+      "{\"prompt_string\":\"" + std::string(1100 << 10, 'a') + "\"}";
+  EXPECT_NE(asked(Ask(long_prompt, ",\"n_cmpl\":64")).find("bytes in all"),
+            std::string::npos);
+}
+
 TEST(LlamaCompletion, AnswersStandInTheOrderOfThePrompts) {
   TestServer server;
   Client client(server.port());

@@ -52,6 +52,8 @@ TEST(SampledProbabilities, NothingIsCut) {
 TEST(SampledProbabilities, GreedyDrawsOne) {
   EXPECT_EQ(Told({.temperature = 0}), "3:100 drew 100");
   EXPECT_EQ(Told({.top_k = 1, .repetition_penalty = 1.1}), "3:100 drew 100");
+  // Mirostat looks at no top_k.
+  EXPECT_EQ(Told({.top_k = 1, .mirostat = true}), "post_sampling_probs");
 }
 
 TEST(SampledProbabilities, CandidatesAreCutInTheSamplersOrder) {
