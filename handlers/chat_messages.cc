@@ -205,6 +205,10 @@ Status ReadTemplateFields(const Json& body, ChatPrompt& chat) {
   }
   ASSIGN_OR_RETURN(const auto goes_on, ReadBool(body, kContinueFinalMessage));
   if (goes_on) kwargs[kContinueFinalMessage] = *goes_on;
+  if (const auto null = kwargs.find(kContinueFinalMessage);
+      null != kwargs.end() && null->is_null()) {
+    kwargs.erase(null);
+  }
   RETURN_IF_ERROR(ReadReasoningBudget(body, kwargs));
   if (!kwargs.empty()) {
     chat.template_kwargs = std::make_shared<const Json>(std::move(kwargs));

@@ -158,8 +158,9 @@ nlohmann::ordered_json WithEmptyContent(
 }
 
 bool Continues(const ChatPrompt& chat) {
-  return chat.template_kwargs != nullptr &&
-         chat.template_kwargs->value(kContinueFinalMessage, false);
+  if (chat.template_kwargs == nullptr) return false;
+  const auto found = chat.template_kwargs->find(kContinueFinalMessage);
+  return found != chat.template_kwargs->end() && *found == true;
 }
 
 // The text that a message ends with; empty where it has none.
@@ -168,7 +169,29 @@ std::string LastText(const nlohmann::ordered_json& message) {
   if (content == message.end()) return "";
   if (content->is_string()) return content->get<std::string>();
   if (!content->is_array() || content->empty()) return "";
-  return content->back().value("text", "");
+  const auto& part = content->back();
+  const auto text = part.is_object() ? part.find("text") : part.end();
+  return text != part.end() && text->is_string() ? text->get<std::string>()
+                                                 : "";
+}
+
+// Where `wanted` stands last in the text of these parts with its end out of the
+// request, not out of what the template wrote ("<" is in "<|im_end|>", too).
+size_t FindLast(const std::vector<models::PromptPart>& rendered,
+                const std::string& text, const std::string& wanted) {
+  std::vector<size_t> ends;  // of the parts
+  for (const models::PromptPart& part : rendered) {
+    ends.push_back((ends.empty() ? 0 : ends.back()) + part.text.size());
+  }
+  size_t found = text.rfind(wanted);
+  while (found != text.npos) {
+    const auto part =
+        std::ranges::upper_bound(ends, found + wanted.size() - 1) -
+        ends.begin();
+    if (rendered[static_cast<size_t>(part)].from_user) break;
+    found = found == 0 ? text.npos : text.rfind(wanted, found - 1);
+  }
+  return found;
 }
 
 // Cuts off what the template wrote behind the text of the last message. A
@@ -189,7 +212,7 @@ Status EndInLastMessage(const ChatPrompt& chat, const std::string& model,
   const size_t size = last.find_last_not_of(kSpace) + 1 - begin;
   std::string text;
   for (const models::PromptPart& part : rendered) text += part.text;
-  const size_t found = text.rfind(last.substr(begin, size));
+  const size_t found = FindLast(rendered, text, last.substr(begin, size));
   if (found == text.npos) {
     return InvalidArgument(field +
                            " is not in the prompt that the chat "

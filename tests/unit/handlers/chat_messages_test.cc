@@ -129,6 +129,10 @@ TEST(ChatMessages, AllowedToolsAreTheOnlyOnes) {
         read(bad).status().field().starts_with("tool_choice.allowed_tools."))
         << bad;
   }
+  std::string many = R"({"name": "g"})";
+  for (int i = 0; i < 1024; ++i) many += R"(, {"name": "g"})";
+  EXPECT_EQ(read(R"("mode": "auto", "tools": [)" + many + "]").status().field(),
+            "tool_choice.allowed_tools.tools");
 }
 
 TEST(ChatMessages, TheLastMessageMayGoOn) {
@@ -146,6 +150,10 @@ TEST(ChatMessages, TheLastMessageMayGoOn) {
     EXPECT_EQ((*chat->template_kwargs)["continue_final_message"], true);
   }
   EXPECT_TRUE(read(R"("continue_final_message": false)").ok());
+  const auto null =
+      read(R"("chat_template_kwargs": {"continue_final_message": null})");
+  ASSERT_TRUE(null.ok()) << null.status().ToString();
+  EXPECT_EQ(null->template_kwargs, nullptr);
   for (const char* field :
        {R"("continue_final_message": 1)",
         R"("continue_final_message": true, "add_generation_prompt": true)",

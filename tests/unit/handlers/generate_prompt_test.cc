@@ -161,6 +161,11 @@ TEST(GeneratePrompt, TheLastMessageGoesOn) {
             "<[user]>[one one]</s><[assistant]>[one]");
   EXPECT_EQ(Continued(kTurns, turns("a</s>")),
             "<[user]>[one one]</s><[assistant]>[a</s>]");
+  // The same text in marks of the template behind it.
+  EXPECT_EQ(Continued(kTurns, turns("<")),
+            "<[user]>[one one]</s><[assistant]>[<]");
+  EXPECT_EQ(Continued(kTurns, turns("s")),
+            "<[user]>[one one]</s><[assistant]>[s]");
   // A template that takes white space away.
   constexpr char kTrims[] =
       "{% for m in messages %}<{{ m.role }}>{{ m.content | trim }}</s>"
