@@ -96,6 +96,8 @@ ModelCalls::ModelCalls(std::string model, ModelLender* lender)
 
 ModelCalls::~ModelCalls() { stop_.request_stop(); }
 
+void ModelCalls::LetGoOfResults() { static_cast<void>(TakeResults()); }
+
 void ModelCalls::Forget() {
   if (under_way_.empty()) return;
   under_way_.clear();

@@ -36,7 +36,7 @@ class ModelCalls {
   std::vector<handler::Message> TakeResults();
   // No request is under way: what calls of earlier ones give late would keep
   // its model from being unloaded.
-  void LetGoOfResults() { static_cast<void>(TakeResults()); }
+  void LetGoOfResults();
   // The request that they were for is over: those under way are stopped.
   void Forget();
 
