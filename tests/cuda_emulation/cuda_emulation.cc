@@ -118,7 +118,7 @@ void MakeReady(size_t begin, size_t end) {
   block.next = 0;
 }
 
-// Lets go on whoever waited for what has come true; false where all have ended.
+// Makes threads ready whose warp or barrier is complete; false: all have ended.
 bool Release() {
   const auto& fibers = block.fibers;
   // One warp only, so that it may run far ahead of the others.

@@ -308,7 +308,7 @@ def test_requests_wait_for_a_process_that_comes_back(tmp_path, python):
             except InferenceServerException as refused:
                 return str(refused)
         assert "exited with code 3" in one(-1)
-        # Its process is gone; nobody else pays for that.
+        # Its process is gone; the other requests are answered.
         with concurrent.futures.ThreadPoolExecutor(8) as pool:
             assert list(pool.map(one, range(8))) == [[i] for i in range(8)]
         # One that cannot start ends what waits, and is told.

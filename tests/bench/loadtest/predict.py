@@ -174,7 +174,7 @@ def show(rate, planned, measured):
 
 
 class Busy:
-    """Gives servers work that nobody looks at."""
+    """Keeps servers busy with requests that are not measured."""
 
     def __init__(self, urls, model, cpus):
         self.commands = [

@@ -186,7 +186,7 @@ def bench_models(args):
 
 
 # A process that takes so much CPU time as a client of so many requests/s does,
-# in as many pieces, and asks nobody.
+# in as many pieces, and sends no request.
 BURN = """
 import sys, time
 rate, seconds = float(sys.argv[1]), float(sys.argv[2])

@@ -26,7 +26,7 @@ constexpr auto kDeadline = seconds(1);
 
 struct Counts {
   int in_time = 0;
-  int late = 0;     // computed for nobody
+  int late = 0;     // answered after the deadline
   int dropped = 0;  // had waited, and were not computed
 };
 
