@@ -25,8 +25,9 @@ endif()
 # Paths are hashed relative to the root, so that two checkouts share results.
 find_program(MILLRACE_CCACHE ccache)
 if(MILLRACE_CCACHE)
+  # env(1), not `cmake -E env`: that one takes 17 ms a source.
   set(CMAKE_CXX_COMPILER_LAUNCHER
-      ${CMAKE_COMMAND} -E env CCACHE_BASEDIR=${CMAKE_SOURCE_DIR}
+      env CCACHE_BASEDIR=${CMAKE_SOURCE_DIR}
       CCACHE_NOHASHDIR=1 CCACHE_PCH_EXTSUM=1
       CCACHE_SLOPPINESS=pch_defines,time_macros
       CCACHE_IGNOREOPTIONS=${no_garbage}*
