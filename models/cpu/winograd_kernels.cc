@@ -20,7 +20,9 @@ std::array<double, 4> Spread(double a, double b, double c) {
 
 WinogradKernels WinogradOf(std::string_view dense_name) {
 #if defined(__x86_64__)
+#if !defined(MILLRACE_NO_TABLE_ABOVE_AVX2)
   if (dense_name == "avx512") return kOf<Avx512Isa>;
+#endif
   if (dense_name == "avx2") return kOf<Avx2Isa>;
 #elif defined(__aarch64__)
   if (dense_name == "neon") return kOf<NeonIsa>;

@@ -44,16 +44,17 @@ class Int8Test : public ::testing::TestWithParam<const char*> {
 using Bytes = std::vector<uint8_t>;
 using Weights = std::vector<int8_t>;
 
-// Aligned as weights and scratch are; ends where a read beyond would be seen by
-// a sanitizer.
+// Aligned as weights and scratch are; a read beyond it is seen
+// (guarded_new.cc).
 template <typename T>
 struct Aligned {
   explicit Aligned(int64_t bytes)
-      : data(static_cast<T*>(std::aligned_alloc(
-            64, static_cast<size_t>((bytes + 64) / 64 * 64)))) {}
-  ~Aligned() { std::free(data); }
+      : data(static_cast<T*>(
+            ::operator new(static_cast<size_t>(bytes), kAlignment))) {}
+  ~Aligned() { ::operator delete(data, kAlignment); }
   Aligned(const Aligned&) = delete;
   Aligned& operator=(const Aligned&) = delete;
+  static constexpr std::align_val_t kAlignment{64};
   T* data;
 };
 

@@ -49,8 +49,8 @@ class KernelTest : public ::testing::TestWithParam<const char*> {
                         "avx512bf16", "amx", "neon", "neondot", "neoni8mm"), \
       [](const auto& test) { return std::string(test.param); })
 
-// Storage aligned to a cache line and exactly as long as asked for, so that the
-// address sanitizer sees a read beyond it.
+// Storage aligned to a cache line and exactly as long as asked for, so that a
+// read beyond it is seen (guarded_new.cc).
 template <typename T>
 class Buffer {
  public:

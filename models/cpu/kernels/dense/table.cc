@@ -65,6 +65,7 @@ const DenseTable* Avx2Dense() {
   return &kTable;
 }
 
+#if !defined(MILLRACE_NO_TABLE_ABOVE_AVX2)
 const DenseTable* Avx512Dense() {
   static constexpr DenseTable kTable = TableOf<Avx512Isa>("avx512", 32);
   return &kTable;
@@ -96,6 +97,7 @@ const DenseProducts* AmxBf16Products() {
   }();
   return &kProducts;
 }
+#endif
 #elif defined(__aarch64__)
 const DenseTable* NeonDense() {
   static constexpr DenseTable kTable = TableOf<NeonIsa>("neon", 16);

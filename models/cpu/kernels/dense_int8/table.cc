@@ -41,6 +41,7 @@ const Int8Table* Avx2Int8() {
   static constexpr Int8Table kTable = TableOf<Avx2Bytes>("avx2", 16);
   return &kTable;
 }
+#if !defined(MILLRACE_NO_TABLE_ABOVE_AVX2)
 const Int8Table* AvxVnniInt8() {
   static constexpr Int8Table kTable = TableOf<AvxVnniBytes>("avxvnni", 16);
   return &kTable;
@@ -66,6 +67,7 @@ const Int8Table* AmxInt8() {
   }();
   return &kTable;
 }
+#endif
 #elif defined(__aarch64__)
 const Int8Table* NeonInt8() {
   static constexpr Int8Table kTable = TableOf<NeonBytes>("neon", 16);

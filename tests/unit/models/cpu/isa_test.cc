@@ -106,7 +106,9 @@ TEST(Isa, TheRateOfBf16PairsIsFarFromTheLimit) {
   const double rate = Bf16PairRate();
   EXPECT_EQ(rate, Bf16PairRate());
   const auto pairs = FindTable("avx512bf16");
-  EXPECT_EQ(rate != 0, pairs.has_value() && pairs->missing.empty());
+  if (Avx512Bf16Kernels() != nullptr) {  // else the table is not in this build
+    EXPECT_EQ(rate != 0, pairs.has_value() && pairs->missing.empty());
+  }
   EXPECT_FALSE(rate > 1.1 && rate < 1.6) << rate;
 }
 

@@ -1,4 +1,5 @@
-// Stands in for the tables of x86 where the compiler has no such target.
+// Stands in for the tables above AVX2, in builds for sanitizers and where the
+// compiler has no such target.
 
 #include "models/cpu/graph_int8_kernels.h"
 #include "models/cpu/graph_kernels.h"
@@ -6,18 +7,15 @@
 
 namespace millrace::models {
 
-const KernelTable* Avx2Kernels() { return nullptr; }
 const KernelTable* AvxVnniKernels() { return nullptr; }
 const KernelTable* Avx512VnniKernels() { return nullptr; }
 const KernelTable* Avx512Bf16Kernels() { return nullptr; }
 const KernelTable* AmxKernels() { return nullptr; }
 
-const DenseTable* Avx2Dense() { return nullptr; }
 const DenseTable* Avx512Dense() { return nullptr; }
 const DenseProducts* Avx512Bf16Products() { return nullptr; }
 const DenseProducts* AmxBf16Products() { return nullptr; }
 
-const Int8Table* Avx2Int8() { return nullptr; }
 const Int8Table* AvxVnniInt8() { return nullptr; }
 const Int8Table* Avx512VnniInt8() { return nullptr; }
 const Int8Table* Avx512VbmiInt8() { return nullptr; }
