@@ -6,7 +6,7 @@
 #
 #   release   all suites, lint, and tests/e2e against the real binary
 #   asan      ASan + UBSan on the suites labelled fast   (--full: on all),
-#             then each fuzzer for 5 s on its corpus      (--full: 120 s)
+#             then each fuzzer for 3 s on its corpus      (--full: 120 s)
 #   tsan      TSan on the suites labelled tsan           (--full: on all)
 #
 # One build by clang serves both: suites and fuzzers link the same objects. The
@@ -153,7 +153,7 @@ if step "build release" build release all; then
   lower=(nice -n 19)
 fi
 
-asan_label=fast tsan_label=tsan fuzz_seconds=5
+asan_label=fast tsan_label=tsan fuzz_seconds=3
 if $full; then asan_label='' tsan_label='' fuzz_seconds=120; fi
 export UBSAN_OPTIONS=print_stacktrace=1
 
