@@ -151,6 +151,14 @@ function(millrace_library name)
   millrace_precompiled(${name} library)
 endfunction()
 
+# millrace_joined(NAME [APART a.cc...]): six sources of the library are compiled as one,
+# where headers (gRPC, JSON) are most of the time; those named stand apart.
+function(millrace_joined name)
+  cmake_parse_arguments(ARG "" "" "APART" ${ARGN})
+  set_target_properties(${name} PROPERTIES UNITY_BUILD ON UNITY_BUILD_BATCH_SIZE 6)
+  set_property(SOURCE ${ARG_APART} PROPERTY SKIP_UNITY_BUILD_INCLUSION ON)
+endfunction()
+
 # millrace_test(NAME SOURCES a_test.cc [LINK libs...] [LABELS fast tsan ...])
 # One GoogleTest program, one ctest entry. The labels pick the gate's suites:
 #   fast   tiny inputs, also run under ASan+UBSan
