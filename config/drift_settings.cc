@@ -6,6 +6,7 @@
 #include <algorithm>
 #include <set>
 
+#include "config/base/utf8.h"
 #include "config/values.h"
 
 namespace millrace::config {
@@ -35,7 +36,7 @@ StatusOr<DriftSettings> ReadDrift(const YAML::Node& node) {
                                 : nullptr;
     if (number == nullptr) {
       return Wrong(
-          "unknown key '" + key.substr(0, 100) +
+          "unknown key '" + Shortened(key, 100) +
           "'; it has baseline, window, max_classes and min_predictions");
     }
     if (!entry.second.IsScalar()) return Wrong(key + " needs a whole number");

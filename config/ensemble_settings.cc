@@ -7,6 +7,8 @@
 #include <string_view>
 #include <utility>
 
+#include "config/base/utf8.h"
+
 namespace millrace::config {
 namespace {
 
@@ -48,7 +50,7 @@ StatusOr<EnsembleStep> ReadStep(const YAML::Node& node, size_t number) {
       ASSIGN_OR_RETURN(step.when,
                        ParseCondition(entry.second.as<std::string>()));
     } else {
-      return Wrong(where + " has '" + key.substr(0, 100) +
+      return Wrong(where + " has '" + Shortened(key, 100) +
                    "' but a step has model, version, inputs, outputs and when");
     }
   }
@@ -77,7 +79,7 @@ StatusOr<StepCondition> ParseCondition(const std::string& text) {
       {"==", Compare::kEqual},   {"!=", Compare::kNotEqual},
       {">=", Compare::kAtLeast}, {">", Compare::kGreater}};
   const auto wrong = [&] {
-    return Wrong("when is '" + text.substr(0, 100) +
+    return Wrong("when is '" + Shortened(text, 100) +
                  "' but needs a tensor, one of < <= == != >= > and a number, "
                  "such as 'score > 0.5'");
   };
@@ -126,7 +128,7 @@ StatusOr<EnsembleSettings> ReadEnsemble(const YAML::Node& node) {
         settings.steps.push_back(std::move(read));
       }
     } else {
-      return Wrong("unknown key '" + key.substr(0, 100) +
+      return Wrong("unknown key '" + Shortened(key, 100) +
                    "'; it has inputs, outputs and steps");
     }
   }

@@ -5,6 +5,7 @@
 
 #include <utility>
 
+#include "config/base/utf8.h"
 #include "config/values.h"
 
 namespace millrace::config {
@@ -63,7 +64,7 @@ StatusOr<ExternalSettings> ReadExternal(const YAML::Node& node) {
             variable.second.as<std::string>();
       }
     } else {
-      return Wrong("unknown key '" + key.substr(0, 100) +
+      return Wrong("unknown key '" + Shortened(key, 100) +
                    "'; it has command, environment, memory_limit, "
                    "startup_timeout, response_timeout and shared_memory");
     }

@@ -1,6 +1,7 @@
 // What a command line may ask of one name: whether there is such a flag, and
 // what to say where there is none.
 #include "config/base/nearest.h"
+#include "config/base/utf8.h"
 #include "config/find_setting.h"
 #include "config/foreign_names.h"
 #include "config/load.h"
@@ -58,7 +59,7 @@ Status UnknownFlag(std::string_view name) {
   names.insert(names.end(), opposites.begin(), opposites.end());
   const std::string near(Nearest(canonical, names));
   const std::string typed =
-      (canonical.size() == 1 ? "-" : "--") + std::string(name.substr(0, 100));
+      (canonical.size() == 1 ? "-" : "--") + Shortened(name, 100);
   return InvalidArgument(
              "unknown flag " + typed +
              (near.empty()

@@ -13,6 +13,7 @@
 #include <yaml-cpp/yaml.h>
 
 #include "config/base/nearest.h"
+#include "config/base/utf8.h"
 #include "config/environment.h"
 #include "config/find_setting.h"
 #include "config/foreign_names.h"
@@ -138,7 +139,7 @@ class Loader {
                         const std::string& where) {
     const std::string name = Canonical(key);
     std::string message =
-        where + ": unknown setting '" + key.substr(0, 100) + "'; ";
+        where + ": unknown setting '" + Shortened(key, 100) + "'; ";
     const std::string_view answer = ForeignNameAnswer(name);
     const std::string_view near = Nearest(name, names);
     if (!answer.empty()) {

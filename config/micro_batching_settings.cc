@@ -7,6 +7,7 @@
 #include <span>
 #include <utility>
 
+#include "config/base/utf8.h"
 #include "config/values.h"
 
 namespace millrace::config {
@@ -24,7 +25,7 @@ Status ReadNumber(std::span<const Number> numbers, const std::string& key,
       std::find_if(numbers.begin(), numbers.end(),
                    [&](const Number& each) { return each.first.name == key; });
   if (number == numbers.end()) {
-    return Wrong("unknown key '" + key.substr(0, 100) + "'; it has " + known);
+    return Wrong("unknown key '" + Shortened(key, 100) + "'; it has " + known);
   }
   if (!value.IsScalar()) return Wrong(key + " needs a whole number");
   return ParseValue(number->first, value.Scalar(), {}, number->second);

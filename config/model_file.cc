@@ -15,6 +15,7 @@
 #include "config/answer_visitor.h"
 #include "config/base/json.h"
 #include "config/base/nearest.h"
+#include "config/base/utf8.h"
 #include "config/drift_settings.h"
 #include "config/ensemble_settings.h"
 #include "config/external_settings.h"
@@ -204,7 +205,8 @@ class Reader {
                         const std::vector<std::string_view>& names,
                         const std::string& remedy) {
     const std::string_view near = Nearest(key, names);
-    std::string message = "unknown " + what + " '" + key.substr(0, 100) + "'; ";
+    std::string message =
+        "unknown " + what + " '" + Shortened(key, 100) + "'; ";
     if (near.empty()) {
       message += remedy;
     } else {
@@ -324,7 +326,7 @@ class Reader {
                        [](char c) { return c >= '0' && c <= '9'; });
       if (!is_word) {
         return InvalidArgument(
-                   "version_labels has '" + label.substr(0, 100) +
+                   "version_labels has '" + Shortened(label, 100) +
                    "' but a label is 1 to 64 letters, digits, '-', '_' or "
                    "'.', and no number")
             .At("version_labels");

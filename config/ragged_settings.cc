@@ -7,6 +7,8 @@
 #include <charconv>
 #include <cmath>
 
+#include "config/base/utf8.h"
+
 namespace millrace::config {
 namespace {
 
@@ -25,13 +27,13 @@ Status Add(const std::string& name, const std::string& value,
   const bool is_number =
       error == std::errc() && stop == end && std::isfinite(input.padding);
   if (name.empty() || (!input.is_mask && !is_number)) {
-    return Wrong("pads '" + name.substr(0, kMostShown) + "' with '" +
-                 value.substr(0, kMostShown) +
+    return Wrong("pads '" + Shortened(name, kMostShown) + "' with '" +
+                 Shortened(value, kMostShown) +
                  "', which is neither a number nor 'mask'");
   }
   for (const RaggedInput& each : settings->inputs) {
     if (each.name != name) continue;
-    return Wrong("has '" + name.substr(0, kMostShown) + "' twice; keep one");
+    return Wrong("has '" + Shortened(name, kMostShown) + "' twice; keep one");
   }
   if (settings->inputs.size() == kMostInputs) {
     return Wrong("has more than " + std::to_string(kMostInputs) + " inputs");
@@ -59,7 +61,7 @@ StatusOr<RaggedSettings> ParseRagged(const std::string& text) {
     const std::string part = text.substr(begin, end - begin);
     const size_t equals = part.rfind('=');
     if (equals == part.npos) {
-      return Wrong("has '" + part.substr(0, kMostShown) +
+      return Wrong("has '" + Shortened(part, kMostShown) +
                    "' but needs names with what they are padded with, such as "
                    "input_ids=0,attention_mask=mask");
     }

@@ -6,6 +6,7 @@
 #include <algorithm>
 #include <set>
 
+#include "config/base/utf8.h"
 #include "config/values.h"
 
 namespace millrace::config {
@@ -40,7 +41,7 @@ class Reader {
           {.name = key, .min = 1, .max = SessionSettings::kMaxSampleRate},
           value, {}, &settings_.sample_rate);
     }
-    return Wrong("unknown key '" + key.substr(0, 100) +
+    return Wrong("unknown key '" + Shortened(key, 100) +
                  "'; it has input, encoding, context and sample_rate");
   }
   const SessionSettings& settings() const { return settings_; }
@@ -55,7 +56,7 @@ class Reader {
 StatusOr<bool> IsPcm16(const std::string& encoding) {
   if (encoding == "pcm16") return true;
   if (encoding == "raw") return false;
-  return InvalidArgument("encoding is '" + encoding.substr(0, 60) +
+  return InvalidArgument("encoding is '" + Shortened(encoding, 60) +
                          "' but must be raw or pcm16")
       .At("encoding");
 }
@@ -78,7 +79,7 @@ StatusOr<SessionSettings> ParseSession(const std::string& text) {
     const std::string part = text.substr(begin, end - begin);
     const size_t equals = part.find('=');
     if (equals == std::string::npos) {
-      return Wrong("'" + part.substr(0, 100) +
+      return Wrong("'" + Shortened(part, 100) +
                    "' is no key=value; write "
                    "\"input=NAME,encoding=pcm16,context=64\"");
     }

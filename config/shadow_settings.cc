@@ -8,6 +8,8 @@
 #include <cstdio>
 #include <set>
 
+#include "config/base/utf8.h"
+
 namespace millrace::config {
 namespace {
 
@@ -33,7 +35,7 @@ StatusOr<double> Real(const std::string& key, const YAML::Node& node,
       value >= 0 && value <= max) {
     return value;
   }
-  return Wrong(key + " is '" + text.substr(0, kMaxShown) +
+  return Wrong(key + " is '" + Shortened(text, kMaxShown) +
                "' but must be a number from 0 to " + Short(max));
 }
 
@@ -58,7 +60,7 @@ StatusOr<ShadowTarget> ReadTarget(const YAML::Node& node) {
     } else if (key == "tolerance") {
       ASSIGN_OR_RETURN(target.tolerance, Real(key, entry.second, 1e6));
     } else {
-      return Wrong("unknown key '" + key.substr(0, kMaxShown) +
+      return Wrong("unknown key '" + Shortened(key, kMaxShown) +
                    "'; it has model, version, percent and tolerance");
     }
   }

@@ -2,6 +2,7 @@
 
 #include <utility>
 
+#include "config/base/utf8.h"
 #include "config/settings_visitor.h"
 
 namespace millrace::config {
@@ -207,7 +208,7 @@ StatusOr<TaskKind> TaskFromName(const std::string& name) {
     if (known == name) return kind;
     all.append(all.empty() ? "" : ", ").append(known);
   }
-  return InvalidArgument("task is '" + name.substr(0, 100) +
+  return InvalidArgument("task is '" + Shortened(name, 100) +
                          "' but must be one of: " + all)
       .At("task");
 }

@@ -7,6 +7,7 @@
 #include <cctype>
 #include <set>
 
+#include "config/base/utf8.h"
 #include "config/values.h"
 
 namespace millrace::config {
@@ -47,11 +48,11 @@ Status ReadWeights(const YAML::Node& node, TrafficSettings* settings) {
     const std::string version = entry.first.as<std::string>();
     ASSIGN_OR_RETURN(
         const int64_t weight,
-        Number("the weight of '" + version.substr(0, kMaxName) + "'",
+        Number("the weight of '" + Shortened(version, kMaxName) + "'",
                entry.second, TrafficSettings::kMaxWeight));
     for (const auto& [other, of_other] : settings->weights) {
       if (other == version) {
-        return Wrong("it weighs '" + version.substr(0, kMaxName) +
+        return Wrong("it weighs '" + Shortened(version, kMaxName) +
                      "' twice; keep one of them");
       }
     }
@@ -74,7 +75,7 @@ StatusOr<std::string> Header(const std::string& key, const YAML::Node& node) {
         return std::isalnum(c) != 0 || c == '-';
       });
   if (is_name && name != "x-api-key" && name != "x-request-id") return name;
-  return Wrong(key + " is '" + name.substr(0, kMaxName) +
+  return Wrong(key + " is '" + Shortened(name, kMaxName) +
                "' but must be a header that begins with 'X-', such as "
                "X-User-Id, of at most " +
                std::to_string(kMaxName) +
@@ -133,7 +134,7 @@ StatusOr<TrafficSettings> ReadTraffic(const YAML::Node& node) {
   for (const auto& entry : node) {
     const std::string key = entry.first.as<std::string>();
     if (!is_key(key)) {
-      return Wrong("unknown key '" + key.substr(0, kMaxName) +
+      return Wrong("unknown key '" + Shortened(key, kMaxName) +
                    "'; it has weights, pin_by, seed, variant_header and "
                    "variants");
     }
@@ -165,7 +166,7 @@ StatusOr<TrafficSettings> ResolveVersions(
     for (const std::string& each : versions) {
       all += (all.empty() ? "" : ", ") + each;
     }
-    return Wrong("it names '" + version->substr(0, kMaxName) +
+    return Wrong("it names '" + Shortened(*version, kMaxName) +
                  "', which is neither a version that is served (" + all +
                  ") nor a label of version_labels; version_policy: all serves "
                  "every version there is");

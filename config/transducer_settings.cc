@@ -5,6 +5,7 @@
 
 #include <set>
 
+#include "config/base/utf8.h"
 #include "config/values.h"
 
 namespace millrace::config {
@@ -46,7 +47,7 @@ StatusOr<TransducerSettings> ReadTransducer(const YAML::Node& node) {
           {.name = key, .min = 1, .max = TransducerSettings::kMaxSymbols},
           value, {}, &settings.max_symbols));
     } else {
-      return Wrong("unknown key '" + key.substr(0, 100) +
+      return Wrong("unknown key '" + Shortened(key, 100) +
                    "'; it has predictor, joiner, segment_length, "
                    "right_context_length, feature_stats and max_symbols");
     }

@@ -10,6 +10,8 @@
 #include <optional>
 #include <span>
 
+#include "config/base/utf8.h"
+
 namespace millrace::config {
 namespace {
 
@@ -56,7 +58,7 @@ std::string_view Trim(std::string_view text) {
 Status Wrong(const SettingInfo& info, std::string_view text,
              std::string_view rule) {
   const std::string shown =
-      info.secret ? "***" : "'" + std::string(text.substr(0, 100)) + "'";
+      info.secret ? "***" : "'" + Shortened(text, 100) + "'";
   return InvalidArgument(std::string(info.name) + " is " + shown + " but " +
                          std::string(rule))
       .At(info.name);

@@ -88,15 +88,14 @@ std::string Shown(const Json& value) {
   if (value.is_string()) {
     const auto& string = value.get_ref<const std::string&>();
     text = DumpJson(string.size() > kShownBytes
-                        ? Json(string.substr(0, kShownBytes))
+                        ? Json(Shortened(string, kShownBytes))
                         : value);
     if (string.size() > kShownBytes) text += "...";
     return text;
   }
   text = DumpJson(value);
   if (text.size() > kShownBytes) {
-    text.resize(ValidUtf8Prefix(std::string_view(text).substr(0, kShownBytes)));
-    text += "...";
+    text = Shortened(text, kShownBytes) + "...";
   }
   return text;
 }

@@ -7,6 +7,7 @@
 #include <regex>
 #include <utility>
 
+#include "config/base/utf8.h"
 #include "handlers/json_fields.h"
 
 namespace millrace::handlers {
@@ -164,7 +165,7 @@ StatusOr<std::vector<std::string>> AllowedLogitsProcessors(
     }
   } catch (const std::regex_error& error) {
     return InvalidArgument("logits_processor_pattern is '" +
-                           pattern.substr(0, 100) +
+                           Shortened(pattern, 100) +
                            "', which is no regular expression: " + error.what())
         .At("logits_processor_pattern");
   }

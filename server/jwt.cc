@@ -15,6 +15,7 @@
 #include <utility>
 
 #include "config/base/json.h"
+#include "config/base/utf8.h"
 
 namespace millrace::server {
 namespace {
@@ -228,7 +229,7 @@ Scopes ScopesOf(const Json& claims) {
 
 // What a log may show: visible ASCII without quotes.
 std::string Shown(std::string_view subject) {
-  std::string shown(subject.substr(0, kMaxSubjectBytes));
+  std::string shown = Shortened(subject, kMaxSubjectBytes);
   for (char& c : shown) {
     if (c <= ' ' || c >= 0x7f || c == '"' || c == '\\') c = '?';
   }

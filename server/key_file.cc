@@ -12,6 +12,7 @@
 #include <set>
 #include <span>
 
+#include "config/base/utf8.h"
 #include "config/yaml.h"
 
 namespace millrace::server {
@@ -51,7 +52,7 @@ Status CheckFields(const YAML::Node& map, const std::string& where,
       for (const std::string_view each : known) {
         all.append(all.empty() ? "" : ", ").append(each);
       }
-      return Wrong(where, "there is no field '" + name.substr(0, 64) +
+      return Wrong(where, "there is no field '" + Shortened(name, 64) +
                               "'; the fields are " + all);
     }
     if (!seen.insert(name).second) {

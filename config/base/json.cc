@@ -92,7 +92,7 @@ class Builder {
       members.emplace_back(std::move(name), nullptr);
     } else if (limits_.unique_keys) {
       status_ = InvalidArgument("the key '" +
-                                ReplaceInvalidUtf8(name.substr(0, 100)) +
+                                ReplaceInvalidUtf8(Shortened(name, 100)) +
                                 "' appears twice in an object");
       return false;
     }
@@ -108,7 +108,7 @@ class Builder {
     if (const size_t end = detail.find("] "); end != detail.npos) {
       detail.remove_prefix(end + 2);
     }
-    std::string shown = ReplaceInvalidUtf8(detail.substr(0, kMaxDetailBytes));
+    std::string shown = ReplaceInvalidUtf8(Shortened(detail, kMaxDetailBytes));
     if (detail.size() > kMaxDetailBytes) shown += "…";
     status_ = InvalidArgument("malformed JSON at byte " +
                               std::to_string(position) + ": " + shown);

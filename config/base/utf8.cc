@@ -80,4 +80,13 @@ std::string ReplaceInvalidUtf8(std::string_view bytes) {
   return out;
 }
 
+std::string Shortened(std::string_view text, size_t most) {
+  if (text.size() <= most) return std::string(text);
+  const std::string_view kept = text.substr(0, most);
+  // What the end of `kept` may be the beginning of, the whole text tells.
+  const size_t open = IncompleteUtf8Suffix(kept);
+  const bool splits = open > 0 && Next(text.substr(most - open)).valid;
+  return std::string(kept.substr(0, splits ? most - open : most));
+}
+
 }  // namespace millrace

@@ -18,5 +18,9 @@ size_t IncompleteUtf8Suffix(std::string_view bytes);
 // Each ill-formed part (maximal subpart, Unicode 15 section 3.9) becomes
 // U+FFFD.
 std::string ReplaceInvalidUtf8(std::string_view bytes);
+// At most the first `most` bytes of a text that goes into a sentence; a
+// character that would be cut in two is left out. Bytes that are not UTF-8 stay
+// as they are.
+std::string Shortened(std::string_view text, size_t most);
 
 }  // namespace millrace

@@ -7,6 +7,7 @@
 #include <numeric>
 
 #include "config/base/json.h"
+#include "config/base/utf8.h"
 #include "handlers/json_fields.h"
 
 namespace millrace::handlers {
@@ -69,11 +70,11 @@ StatusOr<PredictionCounts> ParseCounts(std::string_view text,
       const char* end = key.data() + key.size();
       const auto [stop, error] = std::from_chars(key.data(), end, class_idx);
       if (error != std::errc() || stop != end || class_idx < 0) {
-        return wrong("has the class '" + key.substr(0, 100) +
+        return wrong("has the class '" + Shortened(key, 100) +
                      "', which is no number and not 'other'");
       }
     }
-    const auto count = AsInt(value, "classes." + key.substr(0, 100), range);
+    const auto count = AsInt(value, "classes." + Shortened(key, 100), range);
     if (!count.ok()) return wrong(std::string(count.status().message()));
     int64_t& sum = counts.classes[counts.ClassSlot(class_idx)];
     sum = std::min(sum + *count, kMaxCount);

@@ -3,6 +3,7 @@
 #include <cstring>
 #include <utility>
 
+#include "config/base/utf8.h"
 #include "handler.pb.h"
 #include "models/tensor/dtype.h"
 #include "models/tensor/strings.h"
@@ -21,8 +22,8 @@ Status Wrong(const std::string& why) {
 StatusOr<models::DType> TypeOf(const handler::Tensor& tensor) {
   const auto dtype = models::DTypeFromName(tensor.datatype());
   if (dtype.has_value()) return *dtype;
-  return Wrong("tensor '" + tensor.name().substr(0, 100) + "' with datatype '" +
-               tensor.datatype().substr(0, 20) +
+  return Wrong("tensor '" + Shortened(tensor.name(), 100) +
+               "' with datatype '" + Shortened(tensor.datatype(), 20) +
                "'; expected one such as FP32");
 }
 

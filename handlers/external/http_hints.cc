@@ -7,6 +7,7 @@
 #include <utility>
 
 #include "config/base/json.h"
+#include "config/base/utf8.h"
 
 namespace millrace::handlers {
 namespace {
@@ -61,7 +62,7 @@ Status ReadHttpHints(std::string_view json, TaskResponse& response) {
   }
   if (const auto status = hints->find("status"); status != hints->end()) {
     if (!status->is_number_integer() || *status < 200 || *status > 599) {
-      return Wrong("the status " + DumpJson(*status).substr(0, 40) +
+      return Wrong("the status " + Shortened(DumpJson(*status), 40) +
                    "; expected a whole number from 200 to 599");
     }
     response.http_status = status->get<int>();
@@ -76,7 +77,7 @@ Status ReadHttpHints(std::string_view json, TaskResponse& response) {
     const auto* text = value.get_ptr<const std::string*>();
     if (!IsName(name) || text == nullptr || !IsValue(*text) ||
         name.size() + text->size() > kMaxHeaderBytes) {
-      return Wrong("the header '" + name.substr(0, 100) +
+      return Wrong("the header '" + Shortened(name, 100) +
                    "'; expected a name and a text of HTTP of at most " +
                    std::to_string(kMaxHeaderBytes) + " bytes");
     }

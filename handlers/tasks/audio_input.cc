@@ -9,6 +9,7 @@
 #include <utility>
 
 #include "config/base/base64.h"
+#include "config/base/utf8.h"
 #include "config/task_settings.h"
 
 namespace millrace::handlers {
@@ -35,7 +36,7 @@ StatusOr<double> ReadHz(std::string_view option, const std::string& text) {
   if (error != std::errc() || end != text.data() + text.size() ||
       !std::isfinite(value) || value < 0) {
     return Wrong(option,
-                 "is '" + text.substr(0, 100) + "' but must be Hz, 0 or more");
+                 "is '" + Shortened(text, 100) + "' but must be Hz, 0 or more");
   }
   return value;
 }

@@ -5,6 +5,8 @@
 #include <string>
 #include <string_view>
 
+#include "config/base/utf8.h"
+
 namespace millrace::handlers {
 namespace {
 
@@ -50,7 +52,7 @@ StatusOr<int64_t> FindBlank(const TaskParts& parts, const Labels& labels,
   if (!blank.empty()) {
     const auto number = LabelNumber(labels, blank, *num_labels);
     if (number.has_value()) return *number;
-    return InvalidArgument("blank is '" + blank.substr(0, 100) +
+    return InvalidArgument("blank is '" + Shortened(blank, 100) +
                            "' but must be one of the " +
                            std::to_string(*num_labels) +
                            " labels or a number below that")

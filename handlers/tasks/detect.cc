@@ -7,6 +7,7 @@
 #include <utility>
 
 #include "config/base/json.h"
+#include "config/base/utf8.h"
 #include "handlers/json_fields.h"
 #include "handlers/tasks/boxes.h"
 #include "handlers/tasks/detect_output.h"
@@ -104,7 +105,7 @@ StatusOr<double> Threshold(const char* option, const std::string& text) {
   const Json number = Json::parse(text, nullptr, false);
   const double value = number.is_number() ? number.get<double>() : -1;
   if (value >= 0 && value <= 1) return value;
-  return InvalidArgument(std::string(option) + " is '" + text.substr(0, 60) +
+  return InvalidArgument(std::string(option) + " is '" + Shortened(text, 60) +
                          "' but must be a number from 0 to 1")
       .At("task_options." + std::string(option));
 }

@@ -9,6 +9,7 @@
 #include <vector>
 
 #include "config/base/base64.h"
+#include "config/base/utf8.h"
 
 namespace millrace::handlers {
 namespace {
@@ -43,7 +44,7 @@ StatusOr<double> ReadFactor(const std::string& text) {
                          ? std::optional<double>(1.0)
                          : RealIn(std::string_view(text).substr(slash + 1));
   if (!above || !below || *below == 0) {
-    return Wrong("rescale_factor", "is '" + text.substr(0, 100) +
+    return Wrong("rescale_factor", "is '" + Shortened(text, 100) +
                                        "' but must be a number or a fraction "
                                        "such as 1/255");
   }
@@ -66,7 +67,7 @@ StatusOr<std::array<double, 3>> ReadChannels(
     const std::string& text = texts[i < texts.size() ? i : texts.size() - 1];
     const auto value = RealIn(text);
     if (!value || (option == std::string_view("std") && *value == 0)) {
-      return Wrong(option, "has '" + text.substr(0, 100) +
+      return Wrong(option, "has '" + Shortened(text, 100) +
                                "' but needs numbers" +
                                (value ? " other than 0" : ""));
     }
@@ -85,7 +86,7 @@ StatusOr<std::vector<int64_t>> ReadSides(
         std::from_chars(text.data(), text.data() + text.size(), side);
     if (error != std::errc() || end != text.data() + text.size() || side < 1 ||
         side > kMaxSide || texts.size() > 2) {
-      return Wrong(option, "has '" + text.substr(0, 100) +
+      return Wrong(option, "has '" + Shortened(text, 100) +
                                "' but needs one or two numbers of pixels, 1 "
                                "to " +
                                std::to_string(kMaxSide));

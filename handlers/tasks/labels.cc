@@ -7,6 +7,7 @@
 
 #include "config/base/json.h"
 #include "config/base/read_file.h"
+#include "config/base/utf8.h"
 
 namespace millrace::handlers {
 namespace {
@@ -38,7 +39,7 @@ StatusOr<std::vector<std::string>> FromVocabulary(const Json& object,
   for (const auto& [name, value] : object.items()) {
     const auto* number = value.get_ptr<const Json::number_unsigned_t*>();
     if (number == nullptr || *number >= kMaxLabels) {
-      return Wrong(where, "has '" + name.substr(0, 100) +
+      return Wrong(where, "has '" + Shortened(name, 100) +
                               "' without a class's number below " +
                               std::to_string(kMaxLabels));
     }
@@ -58,7 +59,7 @@ StatusOr<std::vector<std::string>> FromObject(const Json& object,
         std::from_chars(key.data(), key.data() + key.size(), class_idx);
     if (error != std::errc() || end != key.data() + key.size() ||
         class_idx < 0 || class_idx >= kMaxLabels) {
-      return Wrong(where, "has the key '" + key.substr(0, 100) +
+      return Wrong(where, "has the key '" + Shortened(key, 100) +
                               "', which is no class's number below " +
                               std::to_string(kMaxLabels));
     }

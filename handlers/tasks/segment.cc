@@ -7,6 +7,7 @@
 #include <utility>
 
 #include "config/base/json.h"
+#include "config/base/utf8.h"
 #include "handlers/json_fields.h"
 #include "handlers/tasks/class_mask.h"
 #include "handlers/tasks/image_input.h"
@@ -78,7 +79,7 @@ class SegmentAnswer final : public ImageAnswer {
     ASSIGN_OR_RETURN(const auto asked, ReadString(parameters, "mask"));
     const std::string form = asked.value_or(mask_);
     if (form == "png" || form == "rle") return form;
-    return InvalidArgument("mask is '" + form.substr(0, 60) +
+    return InvalidArgument("mask is '" + Shortened(form, 60) +
                            "' but must be png or rle")
         .At("mask");
   }

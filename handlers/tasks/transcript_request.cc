@@ -2,6 +2,7 @@
 
 #include <nlohmann/json.hpp>
 
+#include "config/base/utf8.h"
 #include "handlers/json_fields.h"
 
 namespace millrace::handlers {
@@ -10,7 +11,7 @@ namespace {
 using Json = nlohmann::ordered_json;
 
 Status BadGranularity(const std::string& name) {
-  return InvalidArgument("timestamp_granularities has '" + name.substr(0, 60) +
+  return InvalidArgument("timestamp_granularities has '" + Shortened(name, 60) +
                          "' but may have word and segment")
       .At("timestamp_granularities");
 }
@@ -45,7 +46,7 @@ Status ReadLanguage(const Json& parameters, const std::string& model,
   if (own.empty() || !asked.has_value() || asked->empty() || *asked == own) {
     return OkStatus();
   }
-  return InvalidArgument("language is '" + asked->substr(0, 60) +
+  return InvalidArgument("language is '" + Shortened(*asked, 60) +
                          "' but model '" + model + "' transcribes '" + own +
                          "'; leave it out, or ask another model")
       .At("language");
@@ -73,7 +74,7 @@ StatusOr<TranscriptRequest> ReadTranscriptRequest(const TaskRequest& request,
   asked.as_text = name == "text";
   asked.form.verbose = name == "verbose_json";
   if (name != "json" && !asked.as_text && !asked.form.verbose) {
-    return InvalidArgument("response_format is '" + name.substr(0, 60) +
+    return InvalidArgument("response_format is '" + Shortened(name, 60) +
                            "' but must be one of: json, text, verbose_json")
         .At("response_format");
   }

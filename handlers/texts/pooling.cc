@@ -4,6 +4,8 @@
 #include <cmath>
 #include <string>
 
+#include "config/base/utf8.h"
+
 namespace millrace::handlers {
 
 StatusOr<Pooling> PoolingFromName(std::string_view name) {
@@ -11,7 +13,7 @@ StatusOr<Pooling> PoolingFromName(std::string_view name) {
   if (name == "cls") return Pooling::kCls;
   if (name == "max") return Pooling::kMax;
   if (name == "last") return Pooling::kLast;
-  return InvalidArgument("pooling is '" + std::string(name.substr(0, 60)) +
+  return InvalidArgument("pooling is '" + Shortened(name, 60) +
                          "' but must be one of: mean, cls, max, last")
       .At("pooling");
 }

@@ -166,7 +166,7 @@ class TokenTask final : public TaskHandler {
     }
     const auto aggregation = AggregationFromName(name);
     if (!aggregation.has_value()) {
-      return InvalidArgument("aggregation_strategy is '" + name.substr(0, 60) +
+      return InvalidArgument("aggregation_strategy is '" + Shortened(name, 60) +
                              "' but must be one of: none, simple, first, "
                              "average, max")
           .At("aggregation_strategy");

@@ -51,7 +51,7 @@ StatusOr<TokenWords> TokenWords::Create(const models::Tokenizer& tokenizer,
   } else if (type == "ByteLevel") {
     out.decoder_ = Decoder::kByteLevel;
   } else {
-    return Unimplemented("the decoder " + DumpJson(decoder).substr(0, 100) +
+    return Unimplemented("the decoder " + Shortened(DumpJson(decoder), 100) +
                          " is not supported for words of entities; WordPiece "
                          "and ByteLevel are");
   }

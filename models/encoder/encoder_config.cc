@@ -4,6 +4,7 @@
 #include <nlohmann/json.hpp>
 
 #include "config/base/json.h"
+#include "config/base/utf8.h"
 
 namespace millrace::models::encoder {
 namespace {
@@ -59,7 +60,7 @@ StatusOr<int64_t> Number(const Json& config, const char* key, int64_t most,
       it->get<int64_t>() < 1 || it->get<int64_t>() > most) {
     return InvalidArgument(
         std::string(key) + " is " +
-        (it == config.end() ? "missing" : DumpJson(*it).substr(0, 40)) +
+        (it == config.end() ? "missing" : Shortened(DumpJson(*it), 40)) +
         " but must be a whole number between 1 and " + std::to_string(most));
   }
   return it->get<int64_t>();
@@ -127,8 +128,8 @@ Status ReadNomic(const Json& config, EncoderConfig& out) {
   const std::string activation = TextOf(
       config, FirstOf(config, {"activation_function", "hidden_act"}), "swiglu");
   if (activation != "swiglu" && activation != "silu") {
-    return Unimplemented("activation_function is '" + activation.substr(0, 60) +
-                         "'; swiglu is supported");
+    return Unimplemented("activation_function is '" +
+                         Shortened(activation, 60) + "'; swiglu is supported");
   }
   out.activation = "silu";
   return OkStatus();
@@ -146,7 +147,7 @@ Status ReadModern(const Json& config, EncoderConfig& out) {
         rope.is_object() ? rope.value("rope_type", Json()) : Json();
     if (type.is_null() || type == "default") continue;
     return Unimplemented("rope_parameters are of type " +
-                         DumpJson(type).substr(0, 60) +
+                         Shortened(DumpJson(type), 60) +
                          "; default is supported");
   }
   out.rope_base =
@@ -168,7 +169,7 @@ Status ReadModern(const Json& config, EncoderConfig& out) {
   }
   const std::string pooling = TextOf(config, "classifier_pooling", "cls");
   if (pooling != "cls" && pooling != "mean") {
-    return Unimplemented("classifier_pooling is '" + pooling.substr(0, 60) +
+    return Unimplemented("classifier_pooling is '" + Shortened(pooling, 60) +
                          "'; cls and mean are supported");
   }
   out.pools_mean = pooling == "mean";
@@ -205,7 +206,8 @@ StatusOr<EncoderConfig> ReadEncoderConfig(std::string_view config_json) {
   out.architecture = names->front().get<std::string>();
   const Known* known = Find(out.architecture);
   if (known == nullptr) {
-    return Unimplemented("the architecture '" + out.architecture.substr(0, 60) +
+    return Unimplemented("the architecture '" +
+                         Shortened(out.architecture, 60) +
                          "' is no encoder that is known; BertModel, "
                          "RobertaModel, ModernBertModel, their "
                          "ForSequenceClassification and NomicBertModel are");
@@ -261,7 +263,7 @@ StatusOr<EncoderConfig> ReadEncoderConfig(std::string_view config_json) {
     if (theirs == activation) out.activation = ours;
   }
   if (out.activation.empty()) {
-    return Unimplemented("hidden_act is '" + activation.substr(0, 60) +
+    return Unimplemented("hidden_act is '" + Shortened(activation, 60) +
                          "'; gelu, gelu_new, relu and silu are supported");
   }
   if (TextOf(config, "position_embedding_type", "absolute") != "absolute") {

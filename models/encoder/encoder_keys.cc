@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <string>
 
+#include "config/base/utf8.h"
 #include "models/encoder/encoder_config.h"
 
 namespace millrace::models::encoder {
@@ -79,8 +80,7 @@ StatusOr<EncoderConfig> ReadEncoderKeys(const GgufFile& file) {
                    file.String("general.architecture"));
   const Known* known = FindKnown(architecture);
   if (known == nullptr) {
-    return Unimplemented("the architecture '" +
-                         std::string(architecture.substr(0, 60)) +
+    return Unimplemented("the architecture '" + Shortened(architecture, 60) +
                          "' is no encoder that is known");
   }
   EncoderConfig out;

@@ -74,7 +74,7 @@ Status ReadType(std::string_view descr, Header& header) {
     return OkStatus();
   }
   return Unimplemented("arrays of type '" +
-                       ReplaceInvalidUtf8(descr.substr(0, 40)) +
+                       ReplaceInvalidUtf8(Shortened(descr, 40)) +
                        "' cannot be read; save little-endian numbers");
 }
 
@@ -371,7 +371,7 @@ StatusOr<std::vector<NamedTensor>> ParseNpz(std::span<const std::byte> bytes,
   for (const ZipEntry& entry : zip.entries()) {
     std::string_view name = entry.name;
     if (!name.ends_with(".npy")) {
-      return InvalidArgument("'" + ReplaceInvalidUtf8(name.substr(0, 200)) +
+      return InvalidArgument("'" + ReplaceInvalidUtf8(Shortened(name, 200)) +
                              "' is no array: its name does not end in .npy");
     }
     name.remove_suffix(4);
@@ -380,7 +380,7 @@ StatusOr<std::vector<NamedTensor>> ParseNpz(std::span<const std::byte> bytes,
     StatusOr<Tensor> tensor = ParseNpy(std::as_bytes(std::span(npy)), left);
     if (!tensor.ok()) {
       return tensor.status().Prefixed(
-          "'" + ReplaceInvalidUtf8(name.substr(0, 200)) + "'");
+          "'" + ReplaceInvalidUtf8(Shortened(name, 200)) + "'");
     }
     left.max_bytes -= tensor->num_bytes();
     arrays.push_back({std::string(name), std::move(*tensor)});

@@ -9,6 +9,7 @@
 #include <utility>
 
 #include "config/base/json.h"
+#include "config/base/utf8.h"
 
 namespace millrace::models {
 namespace {
@@ -58,7 +59,7 @@ StatusOr<std::vector<int64_t>> Numbers(const Json& tensor,
   for (const Json& item : *found) {
     if (!item.is_number_unsigned() ||
         item.get<uint64_t>() > static_cast<uint64_t>(kMaxElements)) {
-      return InvalidArgument(name + " has " + DumpJson(item).substr(0, 40) +
+      return InvalidArgument(name + " has " + Shortened(DumpJson(item), 40) +
                              " in '" + key +
                              "'; integers from 0 to 2^50 are allowed");
     }
@@ -88,7 +89,7 @@ StatusOr<std::pair<SafetensorsTensor, Place>> ReadTensor(
   if (dtype == nullptr) {
     return InvalidArgument(
         name + " has the unknown dtype " +
-        (type == value.end() ? "(none)" : DumpJson(*type).substr(0, 40)));
+        (type == value.end() ? "(none)" : Shortened(DumpJson(*type), 40)));
   }
   tensor.dtype = dtype->name;
   ASSIGN_OR_RETURN(tensor.shape,

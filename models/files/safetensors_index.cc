@@ -5,6 +5,7 @@
 #include <string_view>
 
 #include "config/base/json.h"
+#include "config/base/utf8.h"
 #include "models/memory/mapped_file.h"
 
 namespace millrace::models {
@@ -25,7 +26,7 @@ StatusOr<std::set<std::string>> FilesIn(std::string_view text) {
     if (name.find('/') != std::string::npos ||
         !name.ends_with(".safetensors")) {
       return InvalidArgument("it places tensor '" + tensor + "' in " +
-                             DumpJson(file).substr(0, 100) +
+                             Shortened(DumpJson(file), 100) +
                              ", which is no name of a file in the folder");
     }
     files.insert(name);

@@ -40,7 +40,7 @@ T At(Bytes bytes, uint64_t offset) {
 }
 
 std::string Shown(std::string_view name) {
-  return "'" + ReplaceInvalidUtf8(name.substr(0, 200)) + "'";
+  return "'" + ReplaceInvalidUtf8(Shortened(name, 200)) + "'";
 }
 
 Status Corrupt(std::string_view what) {

@@ -8,6 +8,7 @@
 
 #include "config/base/module_places.h"
 #include "config/base/size_text.h"
+#include "config/base/utf8.h"
 
 namespace millrace::models {
 namespace {
@@ -65,7 +66,7 @@ Status WhyNot(Outcome outcome, int32_t ordinal, const cuda::Device& device) {
 
 StatusOr<int32_t> CudaOrdinal(std::string_view name) {
   const Status unknown =
-      InvalidArgument("device is '" + std::string(name.substr(0, 64)) +
+      InvalidArgument("device is '" + Shortened(name, 64) +
                       "'; cpu, cuda:0 (or another number) and auto exist")
           .At("device");
   if (!name.starts_with("cuda")) return unknown;

@@ -6,6 +6,7 @@
 #include <cmath>
 #include <string>
 
+#include "config/base/utf8.h"
 #include "models/llm/families.h"
 
 namespace millrace::models {
@@ -97,7 +98,7 @@ StatusOr<ModelConfig> ReadModelConfig(const ModelSource& source) {
   const Family* family = FindFamily(config.architecture);
   if (family == nullptr) {
     return Unimplemented("the architecture '" +
-                         config.architecture.substr(0, 64) +
+                         Shortened(config.architecture, 64) +
                          "' is not served; these are: " + FamilyNames());
   }
   config.name = source.name();

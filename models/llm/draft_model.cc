@@ -24,7 +24,7 @@ size_t NumTokens(const Vocabulary& vocabulary) {
 
 // Foreign text, cut to a length that a log line bears.
 std::string Shown(std::string_view text) {
-  return "'" + ReplaceInvalidUtf8(text.substr(0, kShownBytes)) + "'";
+  return "'" + ReplaceInvalidUtf8(Shortened(text, kShownBytes)) + "'";
 }
 
 }  // namespace

@@ -12,6 +12,7 @@
 #include <utility>
 
 #include "config/base/json.h"
+#include "config/base/utf8.h"
 
 namespace millrace::models {
 namespace {
@@ -55,7 +56,7 @@ constexpr MakersAdvice kMakersAdvice[] = {
 Status OutOfRange(std::string_view where, std::string_view field,
                   const std::string& value, std::string_view bounds) {
   std::string text(where);
-  text.append(": ").append(field).append(" is ").append(value.substr(0, 40));
+  text.append(": ").append(field).append(" is ").append(Shortened(value, 40));
   text.append(", which is out of range; allowed is ").append(bounds);
   if (where != kOverride) {
     text.append(" (--generation-config none ignores the model's own)");
@@ -144,7 +145,7 @@ StatusOr<GenerationDefaults> ParseOverride(const std::string& text) {
   const StatusOr<Json> parsed = ObjectOf(text, kOverride);
   if (!parsed.ok()) {
     return InvalidArgument(std::string(kOverride) + " is '" +
-                           text.substr(0, 80) +
+                           Shortened(text, 80) +
                            "'; expected a JSON object such as "
                            "{\"temperature\": 0.5}")
         .At(kOverride);
@@ -155,7 +156,7 @@ StatusOr<GenerationDefaults> ParseOverride(const std::string& text) {
     for (const RealField& field : kRealFields) known |= key == field.name;
     if (known && !value.is_null()) continue;
     return InvalidArgument(std::string(kOverride) + " has the field '" +
-                           key.substr(0, 40) + "'" +
+                           Shortened(key, 40) + "'" +
                            (known ? " without a value" : "") + "; it takes " +
                            kFieldNames)
         .At(kOverride);

@@ -6,6 +6,7 @@
 #include <utility>
 
 #include "config/base/json.h"
+#include "config/base/utf8.h"
 #include "models/llm/hf_experts.h"
 #include "models/llm/hf_json.h"
 #include "models/llm/hf_names.h"
@@ -195,7 +196,7 @@ StatusOr<std::vector<int64_t>> ReadHfIds(const Json& object, const char* key) {
   for (const Json& item : list) {
     if (!item.is_number_unsigned() || item.get<uint64_t>() > INT32_MAX) {
       return InvalidArgument(std::string(key) + " holds " +
-                             DumpJson(item).substr(0, 40) +
+                             Shortened(DumpJson(item), 40) +
                              ", which is no token id");
     }
     out.push_back(item.get<int64_t>());

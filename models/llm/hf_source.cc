@@ -13,6 +13,7 @@
 #include <utility>
 
 #include "config/base/json.h"
+#include "config/base/utf8.h"
 #include "models/files/safetensors_index.h"
 #include "models/llm/generation_config.h"
 #include "models/llm/hf_experts.h"
@@ -391,7 +392,7 @@ StatusOr<std::string> HfSource::ChatTemplateText() const {
       const std::string name = TokenText(named, "name");
       if (name == "default") return TokenText(named, "template");
       if (names.size() > kMaxNamesBytes) continue;  // enough to tell
-      names += (names.empty() ? "'" : ", '") + name.substr(0, 64) + "'";
+      names += (names.empty() ? "'" : ", '") + Shortened(name, 64) + "'";
     }
     if (names.empty()) continue;
     return InvalidArgument(

@@ -12,6 +12,7 @@
 #include <string_view>
 #include <system_error>
 
+#include "config/base/utf8.h"
 #include "models/files/gguf.h"
 #include "models/files/safetensors.h"
 #include "models/llm/hf_names.h"
@@ -43,7 +44,7 @@ struct Pair {
 using Pairs = std::map<std::string, Pair>;
 
 std::string Quoted(std::string_view text) {
-  return "'" + std::string(text.substr(0, 200)) + "'";
+  return "'" + Shortened(text, 200) + "'";
 }
 
 // `dims`: the first is contiguous.

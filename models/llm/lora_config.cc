@@ -7,6 +7,7 @@
 #include <nlohmann/json.hpp>
 
 #include "config/base/json.h"
+#include "config/base/utf8.h"
 #include "models/llm/hf_json.h"
 
 namespace millrace::models {
@@ -18,7 +19,7 @@ constexpr size_t kMaxConfigBytes = 1 << 20;
 
 Status Refused(const char* key, const Json& value, const char* instead) {
   return Unimplemented(std::string(key) + " is " +
-                       DumpJson(value).substr(0, 80) +
+                       Shortened(DumpJson(value), 80) +
                        " in adapter_config.json; " + instead);
 }
 
@@ -63,7 +64,7 @@ StatusOr<LoraScale> ParsePeftConfig(std::string_view text) {
     const Json* type = Find(config, "peft_type");
     return Unimplemented("peft_type is " +
                          (type == nullptr ? std::string("absent")
-                                          : DumpJson(*type).substr(0, 80)) +
+                                          : Shortened(DumpJson(*type), 80)) +
                          " in adapter_config.json; \"LORA\" is served");
   }
   for (const auto& [key, instead] : kRefused) {
@@ -91,7 +92,7 @@ StatusOr<LoraScale> ParsePeftConfig(std::string_view text) {
       *rank > kMaxLoraRank) {
     return InvalidArgument("r is " +
                            (rank == nullptr ? std::string("absent")
-                                            : DumpJson(*rank).substr(0, 80)) +
+                                            : Shortened(DumpJson(*rank), 80)) +
                            " in adapter_config.json; a rank from 1 to " +
                            std::to_string(kMaxLoraRank) + " is served");
   }

@@ -9,6 +9,7 @@
 
 #include "config/base/json.h"
 #include "config/base/read_file.h"
+#include "config/base/utf8.h"
 #include "models/files/gguf.h"
 #include "models/files/safetensors.h"
 #include "models/llm/hf_json.h"
@@ -56,7 +57,7 @@ void Count(std::string_view matrix, int64_t rank, int64_t parameters,
 // A tensor that is neither: why it is not served, the first of them.
 void Odd(std::string_view name, LoraDescription& out) {
   if (!out.served.ok()) return;
-  out.served = Unimplemented("tensor '" + std::string(name.substr(0, 200)) +
+  out.served = Unimplemented("tensor '" + Shortened(name, 200) +
                              "' is not lora_A or lora_B of a linear layer; "
                              "only those are served");
 }
@@ -108,9 +109,9 @@ StatusOr<LoraDescription> DescribeGguf(const std::string& path) {
   ASSIGN_OR_RETURN(const std::string_view kind,
                    file.String("adapter.type", "lora"));
   if (kind != "lora") {
-    out.served = Unimplemented("the adapter is of type '" +
-                               std::string(kind.substr(0, 80)) +
-                               "' (adapter.type); 'lora' is served");
+    out.served =
+        Unimplemented("the adapter is of type '" + Shortened(kind, 80) +
+                      "' (adapter.type); 'lora' is served");
   }
   for (const GgufTensor& tensor : file.tensors()) {
     out.file_bytes += static_cast<int64_t>(tensor.data.size());

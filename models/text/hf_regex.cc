@@ -6,6 +6,8 @@
 #include <array>
 #include <cstdint>
 
+#include "config/base/utf8.h"
+
 namespace millrace::models {
 namespace {
 
@@ -68,7 +70,7 @@ class Translator {
   }
   Status Refused(std::string_view construct) const {
     return Unimplemented("the pre-tokeniser's expression '" +
-                         std::string(in_.substr(0, 300)) + "' has '" +
+                         Shortened(in_, 300) + "' has '" +
                          std::string(construct) + "' at offset " +
                          std::to_string(at_) + ", which is not supported");
   }

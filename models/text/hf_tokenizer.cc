@@ -9,6 +9,7 @@
 #include <utility>
 
 #include "config/base/json.h"
+#include "config/base/utf8.h"
 #include "models/text/byte_alphabet.h"
 #include "models/text/hf_regex.h"
 #include "models/text/hf_tokenizer_parts.h"
@@ -55,7 +56,7 @@ Status ReadMerges(const Json& model, Vocabulary& out) {
                            merge[1].get<std::string>());
     } else {
       return InvalidArgument("merge " + std::to_string(out.merges.size()) +
-                             " is " + DumpJson(merge).substr(0, 60) +
+                             " is " + Shortened(DumpJson(merge), 60) +
                              "; expected \"a b\" or [\"a\", \"b\"]");
     }
   }
@@ -84,7 +85,7 @@ Status ReadNormalizer(const Json& normalizer, Vocabulary& out) {
     if (text == nullptr || *text != " " || content == nullptr ||
         *content != kSpace) {
       return Unknown("the normalizer 'Replace' has " +
-                     DumpJson(normalizer).substr(0, 100));
+                     Shortened(DumpJson(normalizer), 100));
     }
     return OkStatus();
   }
@@ -124,7 +125,7 @@ Status ReadSplit(const Json& step, Vocabulary& out) {
   } else if (behavior == nullptr || *behavior != "Isolated") {
     return Unimplemented(
         "a pre_tokenizer of type Split has the behavior " +
-        (behavior == nullptr ? "null" : DumpJson(*behavior).substr(0, 40)) +
+        (behavior == nullptr ? "null" : Shortened(DumpJson(*behavior), 40)) +
         (invert ? ", inverted" : "") + "; \"Isolated\" is supported");
   }
   out.splits.push_back(std::move(rule));
@@ -136,13 +137,13 @@ Status ReadIdleSplit(const Json& step) {
   const Json* pattern = Find(step, "pattern");
   const Json* literal = pattern == nullptr ? nullptr : Find(*pattern, "String");
   if (literal != nullptr && *literal == " ") return OkStatus();
-  return Unknown("pre_tokenizer has " + DumpJson(step).substr(0, 100));
+  return Unknown("pre_tokenizer has " + Shortened(DumpJson(step), 100));
 }
 
 Status ReadMetaspace(const Json& step, Vocabulary& out) {
   const Json* replacement = Find(step, "replacement");
   if (replacement == nullptr || *replacement != kSpace) {
-    return Unknown("pre_tokenizer has " + DumpJson(step).substr(0, 100));
+    return Unknown("pre_tokenizer has " + Shortened(DumpJson(step), 100));
   }
   const Json* split = Find(step, "split");
   out.split_words = split == nullptr || *split != false;
@@ -224,7 +225,7 @@ Status ReadTemplate(const Json& processor, Vocabulary& out) {
     const Json* id = special == nullptr ? nullptr : Find(*special, "id");
     if (id == nullptr || !id->is_string() || text_seen || !before.empty()) {
       return Unimplemented("post_processor puts " +
-                           DumpJson(item).substr(0, 100) +
+                           Shortened(DumpJson(item), 100) +
                            " around a text; one token before it is supported");
     }
     before = id->get<std::string>();
@@ -300,7 +301,7 @@ Status ReadUnigramVocab(const Json& model, Vocabulary& out) {
     if (!entry.is_array() || entry.size() != 2 || !entry[0].is_string() ||
         !entry[1].is_number()) {
       return InvalidArgument("model.vocab holds " +
-                             DumpJson(entry).substr(0, 60) +
+                             Shortened(DumpJson(entry), 60) +
                              "; expected [token, score]");
     }
     out.tokens.push_back(entry[0].get<std::string>());
@@ -331,7 +332,7 @@ Status ReadFallback(const Json& model, Vocabulary& out) {
       unknown->is_string() ? IdOfText(out, unknown->get<std::string>()) : -1;
   if (out.unk_id >= 0) return OkStatus();
   return InvalidArgument("model.unk_token is " +
-                         DumpJson(*unknown).substr(0, 60) +
+                         Shortened(DumpJson(*unknown), 60) +
                          ", which is no token");
 }
 

@@ -3,6 +3,7 @@
 #include <nlohmann/json.hpp>
 
 #include "config/base/json.h"
+#include "config/base/utf8.h"
 
 namespace millrace::models::hf {
 namespace {
@@ -40,7 +41,7 @@ StatusOr<int64_t> IdOf(const Json& value, const std::string& what) {
   if (!value.is_number_integer() || value.get<int64_t>() < 0 ||
       value.get<int64_t>() >= kMaxTokens) {
     return InvalidArgument(what + " has the id " +
-                           DumpJson(value).substr(0, 40) + "; 0 to " +
+                           Shortened(DumpJson(value), 40) + "; 0 to " +
                            std::to_string(kMaxTokens - 1) + " is allowed");
   }
   return value.get<int64_t>();
@@ -72,7 +73,7 @@ Status ReadAddedTokens(const Json& root, Vocabulary& out) {
     const Json* id = Find(token, "id");
     if (content == nullptr || !content->is_string() || id == nullptr) {
       return InvalidArgument("added_tokens holds " +
-                             DumpJson(token).substr(0, 100) +
+                             Shortened(DumpJson(token), 100) +
                              ", which has no content or no id");
     }
     const auto text = content->get<std::string>();

@@ -6,6 +6,7 @@
 #include <nlohmann/json.hpp>
 
 #include "config/base/json.h"
+#include "config/base/utf8.h"
 #include "models/text/hf_tokenizer_parts.h"
 
 namespace millrace::models {
@@ -42,7 +43,7 @@ Status ReadModel(const Json& model, Vocabulary& out) {
     if (!most->is_number_integer() || most->get<int64_t>() < 1 ||
         most->get<int64_t>() > 10'000) {
       return InvalidArgument("model.max_input_chars_per_word is " +
-                             DumpJson(*most).substr(0, 40) +
+                             Shortened(DumpJson(*most), 40) +
                              "; 1 to 10000 is allowed");
     }
     out.word_pieces.max_word_characters = most->get<int64_t>();
@@ -54,7 +55,7 @@ Status ReadModel(const Json& model, Vocabulary& out) {
                                : "[UNK]";
   const auto it = std::find(out.tokens.begin(), out.tokens.end(), text);
   if (it == out.tokens.end()) {
-    return InvalidArgument("model.unk_token is '" + text.substr(0, 60) +
+    return InvalidArgument("model.unk_token is '" + Shortened(text, 60) +
                            "', which is no token");
   }
   out.unk_id = static_cast<int32_t>(it - out.tokens.begin());

@@ -8,6 +8,7 @@
 #include <utility>
 
 #include "config/base/json.h"
+#include "config/base/utf8.h"
 #include "models/text/hf_tokenizer_parts.h"
 
 namespace millrace::models {
@@ -21,7 +22,8 @@ constexpr JsonLimits kLimits = {.max_depth = 32, .max_values = 8'000'000};
 constexpr size_t kMaxItems = 64;
 
 Status Wrong(const Json& item) {
-  return InvalidArgument("post_processor has " + DumpJson(item).substr(0, 100) +
+  return InvalidArgument("post_processor has " +
+                         Shortened(DumpJson(item), 100) +
                          ", which is no part of a template");
 }
 
@@ -58,7 +60,7 @@ class TemplateReader {
       }
       return OkStatus();
     }
-    return Unimplemented("the post_processor '" + type.substr(0, 60) +
+    return Unimplemented("the post_processor '" + Shortened(type, 60) +
                          "' is not supported");
   }
 

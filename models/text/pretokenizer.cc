@@ -12,6 +12,8 @@
 #include <utility>
 #include <vector>
 
+#include "config/base/utf8.h"
+
 namespace millrace::models {
 namespace {
 
@@ -112,7 +114,7 @@ class Expression {
       PCRE2_UCHAR why[160] = {};
       pcre2_get_error_message(error, why, sizeof why);
       return InvalidArgument("the pre-tokeniser's expression '" +
-                             pattern.substr(0, 300) + "' is wrong at offset " +
+                             Shortened(pattern, 300) + "' is wrong at offset " +
                              std::to_string(at) + ": " +
                              reinterpret_cast<const char*>(why));
     }

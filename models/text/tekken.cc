@@ -10,6 +10,7 @@
 
 #include "config/base/base64.h"
 #include "config/base/json.h"
+#include "config/base/utf8.h"
 #include "models/text/byte_alphabet.h"
 #include "models/text/hf_regex.h"
 #include "models/text/hf_tokenizer_parts.h"
@@ -55,8 +56,8 @@ StatusOr<int64_t> Count(const Json& config, const char* key, int64_t least) {
       value->get<int64_t>() < least || value->get<int64_t>() > kMostTokens) {
     return InvalidArgument(
         "config." + std::string(key) + " is " +
-        (value == nullptr ? "missing" : DumpJson(*value).substr(0, 40)) + "; " +
-        std::to_string(least) + " to " + std::to_string(kMostTokens) +
+        (value == nullptr ? "missing" : Shortened(DumpJson(*value), 40)) +
+        "; " + std::to_string(least) + " to " + std::to_string(kMostTokens) +
         " is allowed");
   }
   return value->get<int64_t>();
@@ -83,7 +84,7 @@ Status ReadSpecials(const Json& root, int64_t count, Vocabulary& out) {
         !text->is_string() || rank->get<int64_t>() < 0 ||
         rank->get<int64_t>() >= count) {
       return InvalidArgument("special_tokens holds " +
-                             DumpJson(special).substr(0, 100) +
+                             Shortened(DumpJson(special), 100) +
                              "; expected a rank below " +
                              std::to_string(count) + " and a token_str");
     }
@@ -117,7 +118,7 @@ StatusOr<std::vector<std::string>> ReadRanks(const Json& root, int64_t count) {
     if (rank == nullptr || *rank != i || !decoded || decoded->empty() ||
         decoded->size() > kMostBytes) {
       return InvalidArgument("vocab[" + std::to_string(i) + "] is " +
-                             DumpJson(entry).substr(0, 100) +
+                             Shortened(DumpJson(entry), 100) +
                              "; its rank and the token's bytes in base64 are "
                              "wanted");
     }

@@ -8,6 +8,8 @@
 #include <string_view>
 #include <vector>
 
+#include "config/base/utf8.h"
+
 namespace millrace::models::vision {
 namespace {
 
@@ -61,8 +63,7 @@ Status CheckProjector(const GgufFile& file) {
   ASSIGN_OR_RETURN(const std::string_view projector,
                    file.String("clip.vision.projector_type", shared));
   if (projector == kProjector) return OkStatus();
-  return Unimplemented("its projector is '" +
-                       std::string(projector.substr(0, 60)) +
+  return Unimplemented("its projector is '" + Shortened(projector, 60) +
                        "' (clip.projector_type); '" + std::string(kProjector) +
                        "' is served (SmolVLM and Idefics3)");
 }

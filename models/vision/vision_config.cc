@@ -6,6 +6,7 @@
 #include <string>
 
 #include "config/base/json.h"
+#include "config/base/utf8.h"
 
 namespace millrace::models::vision {
 namespace {
@@ -46,7 +47,7 @@ StatusOr<int64_t> Int(const Json& object, const std::string& where,
   if (!fits) {
     return InvalidArgument(
         where + key + " is " +
-        (value == nullptr ? "missing" : DumpJson(*value).substr(0, 40)) +
+        (value == nullptr ? "missing" : Shortened(DumpJson(*value), 40)) +
         " but must be a number from " + std::to_string(least) + " to " +
         std::to_string(most));
   }
@@ -59,7 +60,7 @@ StatusOr<double> Real(const Json& object, const std::string& where,
   if (value == nullptr) return otherwise;
   if (!value->is_number() || !std::isfinite(value->get<double>())) {
     return InvalidArgument(where + key + " is " +
-                           DumpJson(*value).substr(0, 40) +
+                           Shortened(DumpJson(*value), 40) +
                            " but must be a number");
   }
   return value->get<double>();
@@ -83,7 +84,7 @@ StatusOr<std::array<double, 3>> Channels(const Json& object, const char* key,
       });
   if (!fits) {
     return InvalidArgument(std::string(key) + " is " +
-                           DumpJson(*list).substr(0, 40) +
+                           Shortened(DumpJson(*list), 40) +
                            " but must be a list of three numbers");
   }
   for (size_t i = 0; i < out.size(); ++i) out[i] = (*list)[i].get<double>();
@@ -100,7 +101,7 @@ Status ReadEncoder(const Json& config, VisionConfig& out) {
   if (type == nullptr || *type != "llama") {
     return Unimplemented(
         "text_config.model_type is " +
-        (type == nullptr ? "missing" : DumpJson(*type).substr(0, 40)) +
+        (type == nullptr ? "missing" : Shortened(DumpJson(*type), 40)) +
         "; images are served with llama");
   }
   const std::string at = "vision_config.";
@@ -139,7 +140,7 @@ Status ReadEncoder(const Json& config, VisionConfig& out) {
   const Json* act = Find(*vision, "hidden_act");
   const std::string name = act == nullptr     ? "gelu_pytorch_tanh"
                            : act->is_string() ? act->get<std::string>()
-                                              : DumpJson(*act).substr(0, 40);
+                                              : Shortened(DumpJson(*act), 40);
   for (const Activation& known : kActivations) {
     if (known.theirs == name) out.activation = known.ours;
   }

@@ -16,6 +16,7 @@
 #include <utility>
 
 #include "config/base/log.h"
+#include "config/base/utf8.h"
 #include "server/batches/durable_file.h"
 
 namespace millrace::server {
@@ -36,7 +37,7 @@ Status MakeFolder(const std::string& dir, const std::string& root) {
 }
 
 Status NoSuchBatch(std::string_view id) {
-  return NotFound("there is no batch '" + std::string(id.substr(0, 100)) +
+  return NotFound("there is no batch '" + Shortened(id, 100) +
                   "'; GET /v1/batches lists those of this key's tenant")
       .Because("batch_not_found");
 }

@@ -10,6 +10,7 @@
 
 #include "config/base/json.h"
 #include "config/base/log.h"
+#include "config/base/utf8.h"
 #include "server/batches/durable_file.h"
 
 namespace millrace::server {
@@ -47,7 +48,7 @@ StatusOr<StoredFile> ReadAbout(const std::string& text) {
 }
 
 Status NoSuchFile(std::string_view id) {
-  return NotFound("there is no file '" + std::string(id.substr(0, 100)) +
+  return NotFound("there is no file '" + Shortened(id, 100) +
                   "'; GET /v1/files lists those of this key's tenant")
       .Because("file_not_found");
 }

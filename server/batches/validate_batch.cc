@@ -4,6 +4,7 @@
 #include <unordered_set>
 #include <utility>
 
+#include "config/base/utf8.h"
 #include "server/batches/batch_line.h"
 
 namespace millrace::server {
@@ -56,9 +57,9 @@ BatchCheck ValidateBatch(std::string_view input, std::string_view endpoint,
           return complain(
               {.code = "mismatched_model",
                .message = "The model of this request, '" +
-                          line->model.substr(0, 100) +
+                          Shortened(line->model, 100) +
                           "', is not that of the first one, '" +
-                          model->substr(0, 100) +
+                          Shortened(*model, 100) +
                           "'. All requests of a batch must be for one model.",
                .param = "body.model",
                .line = number});

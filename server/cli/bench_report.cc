@@ -7,6 +7,7 @@
 #include <cstdio>
 #include <nlohmann/json.hpp>
 
+#include "config/base/utf8.h"
 #include "config/base/wrap.h"
 
 namespace millrace::server {
@@ -59,10 +60,10 @@ double Median(std::vector<double> values) {
 
 std::string MachineText(const BenchReport& report) {
   const models::LlmInfo& info = report.info;
-  std::string text =
-      Format("%s  %s %s  %.0f M parameters\n", info.name.substr(0, 60).c_str(),
-             info.architecture.substr(0, 30).c_str(), info.quantization.c_str(),
-             static_cast<double>(info.num_parameters) * 1e-6);
+  std::string text = Format(
+      "%s  %s %s  %.0f M parameters\n", Shortened(info.name, 60).c_str(),
+      Shortened(info.architecture, 30).c_str(), info.quantization.c_str(),
+      static_cast<double>(info.num_parameters) * 1e-6);
   std::string roofline = Format(
       "%d threads, %s. Measured peaks: %.1f GB/s read of the model's weights, "
       "%.0f GMAC/s by the kernel of its widest matrix in cache",

@@ -6,6 +6,7 @@
 #include <string_view>
 
 #include "config/base/json.h"
+#include "config/base/utf8.h"
 
 namespace millrace::server {
 namespace {
@@ -35,7 +36,7 @@ StatusOr<Json> Get(const HttpUrl& url, const std::string& api_key,
   RETURN_IF_ERROR(status.status());
   if (*status != 200) {
     return Unavailable(url.authority + " answered " + std::to_string(*status) +
-                       " to " + path + ": " + body.substr(0, 300));
+                       " to " + path + ": " + Shortened(body, 300));
   }
   return ParseJson(body);
 }

@@ -8,6 +8,7 @@
 #include <system_error>
 #include <vector>
 
+#include "config/base/utf8.h"
 #include "server/cli/args.h"
 #include "server/cli/verbs.h"
 #include "server/torchserve/archive.h"
@@ -135,7 +136,7 @@ std::vector<std::string> Remains(const Archive& archive, bool is_servable) {
         file == manifest.handler) {
       continue;
     }
-    remains.push_back("the extra file '" + file.substr(0, 200) +
+    remains.push_back("the extra file '" + Shortened(file, 200) +
                       "' is not used; what read it was Python");
   }
   return remains;

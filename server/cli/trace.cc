@@ -7,6 +7,7 @@
 #include <nlohmann/json.hpp>
 #include <string>
 
+#include "config/base/utf8.h"
 #include "server/cli/args.h"
 #include "server/cli/chat/http_client.h"
 #include "server/tracing/capture.h"
@@ -57,7 +58,7 @@ Status Capture(const ParsedArgs& args) {
   ASSIGN_OR_RETURN(const int status, Exchange(*url, call, hooks));
   if (status != 200) {
     return Unavailable(url->authority + " answered " + std::to_string(status) +
-                       " " + body.substr(0, 300));
+                       " " + Shortened(body, 300));
   }
   file << body;
   file.close();

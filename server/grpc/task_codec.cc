@@ -7,6 +7,7 @@
 #include <utility>
 #include <vector>
 
+#include "config/base/utf8.h"
 #include "handlers/json_fields.h"
 #include "open_inference_grpc.pb.h"
 #include "server/classification.h"
@@ -48,7 +49,7 @@ Status AddInput(const inference::ModelInferRequest& request, int input_idx,
                 std::vector<handlers::TaskPart>& parts) {
   const auto& input = request.inputs(input_idx);
   if (input.datatype() != "BYTES") {
-    return BadInput(input.name(), "is " + input.datatype().substr(0, 20) +
+    return BadInput(input.name(), "is " + Shortened(input.datatype(), 20) +
                                       " beside others of BYTES; a task takes "
                                       "BYTES alone");
   }
@@ -92,7 +93,7 @@ StatusOr<TaskCall> DecodeTask(const inference::ModelInferRequest& request) {
   }
   for (const auto& output : request.outputs()) {
     if (output.name() == kTaskOutput) continue;
-    return InvalidArgument("output '" + output.name().substr(0, 100) +
+    return InvalidArgument("output '" + Shortened(output.name(), 100) +
                            "' is not one of the task, which gives '" +
                            std::string(kTaskOutput) + "'")
         .At("outputs");

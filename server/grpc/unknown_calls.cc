@@ -7,6 +7,7 @@
 #include <string>
 #include <string_view>
 
+#include "config/base/utf8.h"
 #include "server/grpc/grpc_status.h"
 #include "server/grpc/oip_service.h"
 
@@ -36,8 +37,9 @@ Status NotHere(const std::string& method) {
       break;
     }
   }
-  return Unimplemented("there is no method '" + method.substr(0, kShownMethod) +
-                       "'; " + std::string(instead))
+  return Unimplemented("there is no method '" +
+                       Shortened(method, kShownMethod) + "'; " +
+                       std::string(instead))
       .Because("method_not_found");
 }
 

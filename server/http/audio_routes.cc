@@ -46,7 +46,7 @@ std::string_view FieldName(const FormPart& part) {
 }
 
 std::string Shown(std::string_view data) {
-  return "'" + ReplaceInvalidUtf8(std::string(data.substr(0, 100))) + "'";
+  return "'" + ReplaceInvalidUtf8(Shortened(data, 100)) + "'";
 }
 
 bool Transcribes(const Servable& model) {

@@ -11,6 +11,7 @@
 #include <utility>
 
 #include "config/base/json.h"
+#include "config/base/utf8.h"
 #include "server/http/gatekeeper.h"
 #include "server/http/router.h"
 #include "server/request_id.h"
@@ -166,7 +167,7 @@ Status CheckBatchEndpoint(const std::string& endpoint) {
     if (endpoint == each) return OkStatus();
     offered.append(offered.empty() ? "" : ", ").append(each);
   }
-  return InvalidArgument("endpoint is '" + endpoint.substr(0, 100) +
+  return InvalidArgument("endpoint is '" + Shortened(endpoint, 100) +
                          "' but a batch of this server may have one of " +
                          offered)
       .At("endpoint");

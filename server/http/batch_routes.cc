@@ -4,6 +4,7 @@
 #include <utility>
 
 #include "config/base/json.h"
+#include "config/base/utf8.h"
 #include "handlers/json_fields.h"
 #include "server/http/batch_executor.h"
 #include "server/http/batch_files.h"
@@ -44,7 +45,7 @@ StatusOr<std::string> ReadMetadata(const Json& body) {
     ASSIGN_OR_RETURN(const std::string text,
                      handlers::AsString(value, "metadata." + key));
     if (key.size() > kMaxKeyBytes || text.size() > kMaxValueBytes) {
-      return InvalidArgument("metadata." + key.substr(0, kMaxKeyBytes) +
+      return InvalidArgument("metadata." + Shortened(key, kMaxKeyBytes) +
                              " is too long: keys have at most " +
                              std::to_string(kMaxKeyBytes) +
                              " bytes and values " +
@@ -70,7 +71,7 @@ Status Create(const Site& site, const std::shared_ptr<Exchange>& exchange) {
                    Needed(body, "completion_window", "24h"));
   if (wanted.completion_window != "24h") {
     return InvalidArgument("completion_window is '" +
-                           wanted.completion_window.substr(0, 100) +
+                           Shortened(wanted.completion_window, 100) +
                            "' but must be 24h")
         .At("completion_window");
   }

@@ -5,6 +5,7 @@
 #include <string_view>
 #include <utility>
 
+#include "config/base/utf8.h"
 #include "server/http/message.h"
 #include "server/http/routes.h"
 #include "server/tracing/breakdown.h"
@@ -22,7 +23,7 @@ StatusOr<double> ReadSeconds(std::string_view query) {
       std::from_chars(text.data(), text.data() + text.size(), seconds);
   if (error != std::errc() || end != text.data() + text.size() ||
       !(seconds > 0) || seconds > kMostCaptureSeconds) {
-    return InvalidArgument("seconds is '" + std::string(text.substr(0, 40)) +
+    return InvalidArgument("seconds is '" + Shortened(text, 40) +
                            "'; give a number above 0 and up to " +
                            std::to_string(kMostCaptureSeconds))
         .At("seconds");
@@ -44,7 +45,7 @@ void ServeCapture(const Site& site, const std::shared_ptr<Exchange>& exchange) {
   const std::string_view format = QueryValue(query, "format");
   Status status = seconds.status();
   if (status.ok() && !format.empty() && format != "json" && format != "text") {
-    status = InvalidArgument("format is '" + std::string(format.substr(0, 40)) +
+    status = InvalidArgument("format is '" + Shortened(format, 40) +
                              "'; choose json or text")
                  .At("format");
   }

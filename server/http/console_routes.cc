@@ -5,6 +5,7 @@
 #include <string>
 
 #include "config/base/json.h"
+#include "config/base/utf8.h"
 #include "config/topology.h"
 #include "server/console/console.h"
 #include "server/http/message.h"
@@ -43,10 +44,10 @@ void ServeConsole(const Site&, const std::shared_ptr<Exchange>& exchange) {
     response.headers.emplace_back("Cache-Control", "no-cache");
     return exchange->Send(std::move(response));
   }
-  exchange->Send(
-      ErrorResponse(NotFound("the console has no file '" + name.substr(0, 100) +
-                             "'; GET /console is its page")
-                        .Because("route_not_found")));
+  exchange->Send(ErrorResponse(NotFound("the console has no file '" +
+                                        Shortened(name, 100) +
+                                        "'; GET /console is its page")
+                                   .Because("route_not_found")));
 }
 
 void ServeCores(const Site& site, const std::shared_ptr<Exchange>& exchange) {

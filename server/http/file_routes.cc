@@ -40,7 +40,7 @@ StatusOr<int64_t> ToInteger(std::string_view text, const std::string& field) {
   const auto [end, ec] =
       std::from_chars(text.data(), text.data() + text.size(), value);
   if (ec == std::errc() && end == text.data() + text.size()) return value;
-  return InvalidArgument(field + " is '" + std::string(text.substr(0, 100)) +
+  return InvalidArgument(field + " is '" + Shortened(text, 100) +
                          "' but must be a whole number")
       .At(field);
 }
@@ -53,7 +53,7 @@ Status CheckPurpose(const std::vector<FormPart>& parts) {
   }
   if (purpose->data == "batch") return OkStatus();
   return InvalidArgument("purpose is '" +
-                         ReplaceInvalidUtf8(purpose->data.substr(0, 100)) +
+                         ReplaceInvalidUtf8(Shortened(purpose->data, 100)) +
                          "' but this server keeps files of batches only; send "
                          "batch")
       .At("purpose");
@@ -169,7 +169,7 @@ StatusOr<int64_t> ReadExpiry(std::string_view anchor, int64_t seconds,
                              const std::string& field) {
   if (anchor != "created_at") {
     return InvalidArgument(field + ".anchor is '" +
-                           ReplaceInvalidUtf8(anchor.substr(0, 100)) +
+                           ReplaceInvalidUtf8(Shortened(anchor, 100)) +
                            "' but must be created_at")
         .At(field);
   }
@@ -203,7 +203,7 @@ StatusOr<std::string> PageJson(std::string_view query,
         items.begin(), items.end(),
         [after](const ListItem& item) { return item.id == after; });
     if (from == items.end()) {
-      return NotFound("after is '" + std::string(after.substr(0, 100)) +
+      return NotFound("after is '" + Shortened(after, 100) +
                       "', which is not in the list")
           .At("after");
     }

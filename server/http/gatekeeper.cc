@@ -9,6 +9,7 @@
 #include <cstdio>
 #include <utility>
 
+#include "config/base/utf8.h"
 #include "server/http/content_coding.h"
 #include "server/http/refusal.h"
 #include "server/http/routes.h"
@@ -111,7 +112,7 @@ std::string Listed(std::span<const Route> routes) {
 
 Status NothingAt(const Site& site, std::span<const Route> routes,
                  const std::string& path) {
-  const std::string shown = path.substr(0, kShownPath);
+  const std::string shown = Shortened(path, kShownPath);
   if (site.settings.management_port >= 0) {
     for (const Route& route : ServingRoutes()) {
       if (IsInternal(AccessOf(route)) &&

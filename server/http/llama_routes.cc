@@ -13,6 +13,7 @@
 #include <vector>
 
 #include "config/base/json.h"
+#include "config/base/utf8.h"
 #include "handlers/chat_messages.h"
 #include "server/http/completion_reply.h"
 #include "server/http/llama_input.h"
@@ -313,7 +314,7 @@ void ServeLlamaSlots(const Site& site,
 void ServeLlamaSlotAction(const Site&,
                           const std::shared_ptr<Exchange>& exchange) {
   const std::string action(
-      QueryValue(exchange->request().query, "action").substr(0, 40));
+      Shortened(QueryValue(exchange->request().query, "action"), 40));
   Status status;
   if (action == "save" || action == "restore" || action == "erase") {
     status = Unimplemented(

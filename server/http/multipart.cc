@@ -3,6 +3,8 @@
 #include <algorithm>
 #include <utility>
 
+#include "config/base/utf8.h"
+
 namespace millrace::server::http {
 namespace {
 
@@ -87,7 +89,7 @@ StatusOr<std::string> BoundaryOf(std::string_view content_type) {
       });
   if (type != "multipart/form-data") {
     return InvalidArgument("the Content-Type is '" +
-                           std::string(content_type.substr(0, 100)) +
+                           Shortened(content_type, 100) +
                            "'; send multipart/form-data")
         .Because("unsupported_media_type");
   }
@@ -111,7 +113,7 @@ Status CheckCoding(std::string_view value) {
   if (coding == "binary" || coding == "8bit" || coding == "7bit") {
     return OkStatus();
   }
-  return Malformed("the Content-Transfer-Encoding '" + coding.substr(0, 100) +
+  return Malformed("the Content-Transfer-Encoding '" + Shortened(coding, 100) +
                    "' is not offered; send bytes as they are");
 }
 
@@ -204,7 +206,7 @@ StatusOr<std::vector<FormPart>> ParseFormData(std::string_view content_type,
     RETURN_IF_ERROR(ReadPartHeader(header, rules.strict, part));
     const size_t end = body.find(between);
     if (end == std::string_view::npos) {
-      return Malformed("the part '" + part.name.substr(0, 100) +
+      return Malformed("the part '" + Shortened(part.name, 100) +
                        "' has no end");
     }
     part.data = body.substr(0, end);

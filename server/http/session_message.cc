@@ -7,6 +7,7 @@
 #include <variant>
 
 #include "config/base/json.h"
+#include "config/base/utf8.h"
 #include "handlers/json_fields.h"
 #include "models/tensor/strings.h"
 #include "server/lifecycle/session_port.h"
@@ -38,7 +39,7 @@ Status NoInput(const std::string& name, const std::vector<TensorSpec>& specs) {
   for (const TensorSpec& spec : specs) {
     all += (all.empty() ? "'" : ", '") + spec.name + "'";
   }
-  return InvalidArgument("input '" + name.substr(0, 100) +
+  return InvalidArgument("input '" + Shortened(name, 100) +
                          "' is not one of the model, which has " + all)
       .At("input");
 }
@@ -141,7 +142,7 @@ StatusOr<SessionText> ReadSessionText(std::string_view text,
     if (type == "session.update") return ReadUpdate(text, root, regions);
     if (type == "session.end") return SessionText(SessionEnd());
     if (type.has_value()) {
-      return InvalidArgument("type is '" + type->substr(0, 60) +
+      return InvalidArgument("type is '" + Shortened(*type, 60) +
                              "' but must be session.update or session.end; an "
                              "infer request has none")
           .At("type");

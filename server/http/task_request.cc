@@ -68,7 +68,8 @@ Status ReadInput(const Json& input, size_t input_idx, std::string_view& tail,
         .At(path);
   }
   if (*datatype != "BYTES") {
-    return BadInput(*name, "is " + ReplaceInvalidUtf8(datatype->substr(0, 20)) +
+    return BadInput(*name, "is " +
+                               ReplaceInvalidUtf8(Shortened(*datatype, 20)) +
                                " beside others of BYTES; a task takes BYTES "
                                "alone");
   }
@@ -124,7 +125,7 @@ Status ReadOutputs(const Json& root, TaskInferBody& body) {
     if (name.value_or("") != kTaskOutput) {
       return InvalidArgument(
                  "output '" +
-                 ReplaceInvalidUtf8(name.value_or("").substr(0, 100)) +
+                 ReplaceInvalidUtf8(Shortened(name.value_or(""), 100)) +
                  "' is not one of the task, which gives '" +
                  std::string(kTaskOutput) + "'")
           .At("outputs");

@@ -6,6 +6,7 @@
 
 #include "config/base/json.h"
 #include "config/base/log.h"
+#include "config/base/utf8.h"
 #include "server/http/multipart.h"
 #include "server/http/pool_work.h"
 #include "server/http/task_request.h"
@@ -103,7 +104,7 @@ StatusOr<Fields> ParseFields(std::string_view text) {
       halves[is_value ? 1 : 0] = PercentDecoded(half);
     }
     if (!halves[0].has_value() || !halves[1].has_value()) {
-      return InvalidArgument("the field '" + std::string(field.substr(0, 100)) +
+      return InvalidArgument("the field '" + Shortened(field, 100) +
                              "' has a broken %-escape");
     }
     fields.emplace_back(*std::move(halves[0]), *std::move(halves[1]));
@@ -131,7 +132,7 @@ std::optional<int64_t> NumberField(const Fields& fields,
       std::from_chars(digits.data(), digits.data() + digits.size(), value);
   if (ec == std::errc() && end == digits.data() + digits.size()) return value;
   LogWarning("parameter not taken: no whole number of 32 bits",
-             {{"parameter", name}, {"value", text->substr(0, 100)}});
+             {{"parameter", name}, {"value", Shortened(*text, 100)}});
   return std::nullopt;
 }
 

@@ -4,6 +4,7 @@
 #include <utility>
 #include <vector>
 
+#include "config/base/utf8.h"
 #include "server/http/pool_work.h"
 #include "server/http/torchserve_form.h"
 #include "server/http/torchserve_routes.h"
@@ -15,7 +16,7 @@ namespace {
 using torchserve::Workflows;
 
 Status NoWorkflow(const std::string& name) {
-  return NotFound("Workflow not found: " + name.substr(0, 300))
+  return NotFound("Workflow not found: " + Shortened(name, 300))
       .Because("workflow_not_found");
 }
 

@@ -12,6 +12,7 @@
 #include <string_view>
 #include <utility>
 
+#include "config/base/utf8.h"
 #include "handlers/json_fields.h"
 #include "server/http/text_work.h"
 
@@ -38,7 +39,7 @@ std::optional<VectorType> TypeOf(std::string_view name) {
 }
 
 Status Unknown(const char* field, const std::string& value, const char* known) {
-  return InvalidArgument(std::string(field) + " is '" + value.substr(0, 60) +
+  return InvalidArgument(std::string(field) + " is '" + Shortened(value, 60) +
                          "' but must be " + known)
       .At(field);
 }

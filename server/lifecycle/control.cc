@@ -1,5 +1,6 @@
 #include "server/lifecycle/control.h"
 
+#include "config/base/utf8.h"
 #include "server/lifecycle/composite.h"
 
 namespace millrace::server {
@@ -8,18 +9,18 @@ Status CheckLoadParameter(const std::string& name) {
   if (name == "config") return OkStatus();
   if (name.starts_with("file:")) {
     return Unimplemented("models are not taken from requests ('" +
-                         name.substr(0, 100) +
+                         Shortened(name, 100) +
                          "'); put the file into the repository's folder")
         .At("parameters");
   }
-  return InvalidArgument("unknown parameter '" + name.substr(0, 100) +
+  return InvalidArgument("unknown parameter '" + Shortened(name, 100) +
                          "' of a load; config is known")
       .At("parameters");
 }
 
 Status CheckUnloadParameter(const std::string& name) {
   if (name == "unload_dependents") return OkStatus();
-  return InvalidArgument("unknown parameter '" + name.substr(0, 100) +
+  return InvalidArgument("unknown parameter '" + Shortened(name, 100) +
                          "' of an unload; unload_dependents is known")
       .At("parameters");
 }

@@ -4,6 +4,7 @@
 #include <map>
 
 #include "config/base/mutex.h"
+#include "config/base/utf8.h"
 #include "config/cgroup.h"
 
 namespace millrace::server {
@@ -104,7 +105,7 @@ StatusOr<CoreRequest> CoresFor(const config::ModelSettings& settings) {
   if (!list.empty()) {
     auto cpus = config::ParseCpuList(list);
     if (!cpus) {
-      return InvalidArgument("cpu_cores is '" + list.substr(0, 100) +
+      return InvalidArgument("cpu_cores is '" + Shortened(list, 100) +
                              "' but needs CPUs written as 0-3,8")
           .At("cpu_cores");
     }

@@ -8,6 +8,7 @@
 
 #include "config/base/json.h"
 #include "config/base/log.h"
+#include "config/base/utf8.h"
 
 namespace millrace::server {
 namespace {
@@ -17,7 +18,7 @@ using models::vision::ImageEncoder;
 constexpr int64_t kMostImages = 1024;
 
 Status WrongLimit(const std::string& text) {
-  return InvalidArgument("limit_mm_per_prompt is '" + text.substr(0, 100) +
+  return InvalidArgument("limit_mm_per_prompt is '" + Shortened(text, 100) +
                          "' but must be image=N or {\"image\": N}, N from 0 "
                          "to " +
                          std::to_string(kMostImages))

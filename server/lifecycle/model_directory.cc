@@ -12,6 +12,7 @@
 #include <system_error>
 #include <utility>
 
+#include "config/base/utf8.h"
 #include "config/ensemble_settings.h"
 #include "config/model_file.h"
 #include "config/shadow_settings.h"
@@ -212,7 +213,7 @@ Status ResolveShadow(const std::string& name,
         versions.end()) {
       continue;
     }
-    return InvalidArgument("shadow names '" + target.version.substr(0, 100) +
+    return InvalidArgument("shadow names '" + Shortened(target.version, 100) +
                            "', which is neither a version that is served nor a "
                            "label of one; version_policy: all serves every "
                            "version there is")

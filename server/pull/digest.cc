@@ -10,6 +10,7 @@
 #include <utility>
 #include <vector>
 
+#include "config/base/utf8.h"
 #include "server/key_file.h"
 
 namespace millrace::server {
@@ -80,7 +81,7 @@ StatusOr<std::string> ParseSha256(std::string_view flag, std::string text) {
   if (text.size() != 64 ||
       !std::all_of(text.begin(), text.end(),
                    [](unsigned char c) { return std::isxdigit(c) != 0; })) {
-    return InvalidArgument(std::string(flag) + " is '" + text.substr(0, 80) +
+    return InvalidArgument(std::string(flag) + " is '" + Shortened(text, 80) +
                            "'; a SHA-256 has 64 hexadecimal digits, as "
                            "sha256sum prints them");
   }

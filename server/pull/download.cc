@@ -9,6 +9,7 @@
 #include <utility>
 
 #include "config/base/size_text.h"
+#include "config/base/utf8.h"
 #include "server/pull/part_file.h"
 
 namespace millrace::server {
@@ -58,7 +59,7 @@ class IntoPart : public TransferSink {
     if (const std::string coding = reply.Header("content-encoding");
         !coding.empty() && coding != "identity") {
       return FailedPrecondition(request_.what + " came with Content-Encoding " +
-                                coding.substr(0, 40) +
+                                Shortened(coding, 40) +
                                 ", which is not read; ask for it without");
     }
     const std::string range = reply.Header("content-range");
@@ -68,7 +69,7 @@ class IntoPart : public TransferSink {
             request_.offset;
     if (reply.status == 206 && !is_rest) {
       return DataLoss(request_.what + " was answered with another range (" +
-                      range.substr(0, 80) + ") than byte " +
+                      Shortened(range, 80) + ") than byte " +
                       std::to_string(request_.offset) + " on");
     }
     if (!is_rest) RETURN_IF_ERROR(part_->Restart(VersionOf(reply)));

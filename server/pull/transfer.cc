@@ -6,6 +6,7 @@
 #include <memory>
 #include <utility>
 
+#include "config/base/utf8.h"
 #include "server/pull/curl_library.h"
 
 namespace millrace::server {
@@ -164,7 +165,7 @@ Status OfHttpStatus(const TransferRequest& request, const State& state) {
     const std::string region = state.reply.Header("x-amz-bucket-region");
     return FailedPrecondition(
         said + ": the bucket is in another region; set AWS_REGION" +
-        (region.empty() ? "" : "=" + region.substr(0, 40)));
+        (region.empty() ? "" : "=" + Shortened(region, 40)));
   }
   return FailedPrecondition(said);
 }

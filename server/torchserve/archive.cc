@@ -9,6 +9,7 @@
 #include <utility>
 
 #include "config/base/json.h"
+#include "config/base/utf8.h"
 #include "config/model_file.h"
 #include "config/yaml.h"
 #include "server/torchserve/python_handler.h"
@@ -70,7 +71,7 @@ StatusOr<std::string> FileOf(const Json& model, const char* key) {
   ASSIGN_OR_RETURN(std::string name, TextOf(model, key));
   if (!name.empty() && !IsPlainName(name)) {
     return InvalidArgument("the manifest's model." + std::string(key) +
-                           " is '" + name.substr(0, kMaxNameBytes) +
+                           " is '" + Shortened(name, kMaxNameBytes) +
                            "' but must be the name of a file of the archive, "
                            "without a folder");
   }
@@ -110,7 +111,7 @@ StatusOr<Manifest> ParseManifest(std::string_view json) {
     if (!IsPlainName(*text)) {
       return InvalidArgument(
           "the manifest's model." + std::string(key) + " is '" +
-          text->substr(0, kMaxNameBytes) + "' but must be a name of 1 to " +
+          Shortened(*text, kMaxNameBytes) + "' but must be a name of 1 to " +
           std::to_string(kMaxNameBytes) + " characters without slashes");
     }
   }
@@ -146,7 +147,7 @@ StatusOr<ArchiveConfig> ParseArchiveConfig(const std::string& yaml) {
           std::find_if(std::begin(numbers), std::end(numbers),
                        [&](const auto& each) { return each.first == key; });
       if (number == std::end(numbers)) {
-        config.without_effect.push_back(key.substr(0, kMaxNameBytes));
+        config.without_effect.push_back(Shortened(key, kMaxNameBytes));
         continue;
       }
       const std::string text =
@@ -157,7 +158,7 @@ StatusOr<ArchiveConfig> ParseArchiveConfig(const std::string& yaml) {
       if (ec != std::errc() || end != text.data() + text.size() || value < 0 ||
           value > kMaxNumber) {
         return InvalidArgument("the model's YAML file says " + key + ": '" +
-                               text.substr(0, kMaxNameBytes) +
+                               Shortened(text, kMaxNameBytes) +
                                "'; expected a whole number from 0 to " +
                                std::to_string(kMaxNumber));
       }
@@ -196,7 +197,7 @@ Status CheckServable(const Manifest& manifest) {
   }
   if (!IsBuiltIn(manifest.handler)) {
     return FailedPrecondition(
-        "the handler '" + manifest.handler.substr(0, kMaxNameBytes) +
+        "the handler '" + Shortened(manifest.handler, kMaxNameBytes) +
         "' is Python, which is run only where config.properties names an "
         "interpreter (python=/path/of/python3); or register the model with "
         "handler=base_handler for its tensors, or with image_classifier, "

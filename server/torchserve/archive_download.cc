@@ -7,6 +7,7 @@
 #include <system_error>
 
 #include "config/base/log.h"
+#include "config/base/utf8.h"
 #include "server/pull/file_request.h"
 #include "server/pull/source.h"
 #include "server/pull/transfer.h"
@@ -37,13 +38,13 @@ Status CheckAllowed(const std::string& url, const DownloadOptions& options) {
            options.allowed.begin(), options.allowed.end(),
            [&](const std::string& each) { return Matches(url, each); }));
   if (!allowed) {
-    return NotFound("Given URL " + ShownAddress(url).substr(0, 300) +
+    return NotFound("Given URL " + Shortened(ShownAddress(url), 300) +
                     " does not match any allowed URL(s)");
   }
   const bool fetched = url.starts_with("https://") ||
                        url.starts_with("http://") || url.starts_with("s3://");
   if (fetched) return OkStatus();
-  return NotFound("Model not found at: " + ShownAddress(url).substr(0, 300) +
+  return NotFound("Model not found at: " + Shortened(ShownAddress(url), 300) +
                   "; https://, http:// and s3:// are fetched, all else is the "
                   "name of a file or folder of the store");
 }
@@ -147,7 +148,7 @@ StatusOr<std::unique_ptr<const DownloadedArchive>> DownloadedArchive::Of(
   };
   const StatusOr<Source> source = ParseSource(url);
   if (!source.ok())
-    return failed(ShownAddress(url).substr(0, 300), source.status());
+    return failed(Shortened(ShownAddress(url), 300), source.status());
   std::unique_ptr<DownloadedArchive> archive(new DownloadedArchive());
   ASSIGN_OR_RETURN(archive->folder_, MakeArchiveFolder());
   archive->path_ = archive->folder_ + "/" + source->name;

@@ -2,6 +2,8 @@
 
 #include <utility>
 
+#include "config/base/utf8.h"
+
 namespace millrace::server::torchserve {
 namespace {
 
@@ -23,7 +25,7 @@ Status PutNamedVariables(const GetVariable& getenv, Properties& properties) {
       const auto variable = getenv(name);
       if (!variable.has_value()) {
         return InvalidArgument(key + " names the environment variable '" +
-                               name.substr(0, 100) +
+                               Shortened(name, 100) +
                                "', which is not set; set it or write the value")
             .At(key);
       }

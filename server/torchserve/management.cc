@@ -11,6 +11,7 @@
 #include "config/base/json.h"
 #include "config/base/log.h"
 #include "config/base/mutex.h"
+#include "config/base/utf8.h"
 #include "server/tensor_json.h"
 #include "server/torchserve/archive_download.h"
 #include "server/torchserve/workflows.h"
@@ -77,7 +78,7 @@ Status CheckRuntime(std::string_view runtime) {
     if (runtime == known) return OkStatus();
   }
   return InvalidArgument("Invalid RuntimeType value: " +
-                         std::string(runtime.substr(0, 100)));
+                         Shortened(runtime, 100));
 }
 
 Status Management::CheckEnabled() const {

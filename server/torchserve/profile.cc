@@ -12,6 +12,7 @@
 #include "config/base/json.h"
 #include "config/base/nearest.h"
 #include "config/base/read_file.h"
+#include "config/base/utf8.h"
 #include "server/torchserve/environment.h"
 
 namespace millrace::server::torchserve {
@@ -125,9 +126,8 @@ std::vector<std::string> ByCommas(std::string_view text) {
 
 Status Wrong(std::string_view key, std::string_view value,
              std::string_view wanted) {
-  return InvalidArgument(std::string(key) + " is '" +
-                         std::string(value.substr(0, 200)) + "'; expected " +
-                         std::string(wanted))
+  return InvalidArgument(std::string(key) + " is '" + Shortened(value, 200) +
+                         "'; expected " + std::string(wanted))
       .At(key);
 }
 
@@ -330,7 +330,8 @@ class Reader {
     const std::string_view near =
         Nearest(key, {std::begin(kKnown), std::end(kKnown)});
     profile_.warnings.push_back(
-        key.substr(0, 100) + " has no effect: TorchServe has no such property" +
+        Shortened(key, 100) +
+        " has no effect: TorchServe has no such property" +
         (near.empty() ? std::string()
                       : "; did you mean " + std::string(near) + "?"));
     return OkStatus();

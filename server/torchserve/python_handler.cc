@@ -3,6 +3,8 @@
 #include <algorithm>
 #include <utility>
 
+#include "config/base/utf8.h"
+
 namespace millrace::server::torchserve {
 namespace {
 
@@ -34,7 +36,7 @@ StatusOr<PythonHandler> ParsePythonHandler(std::string_view handler) {
     return parsed;
   }
   return InvalidArgument("the handler is '" +
-                         std::string(handler.substr(0, kMaxNameBytes)) +
+                         Shortened(handler, kMaxNameBytes) +
                          "' but must be FILE.py or FILE.py:FUNCTION, a file of "
                          "the archive without a folder");
 }

@@ -10,6 +10,7 @@
 #include <system_error>
 #include <utility>
 
+#include "config/base/utf8.h"
 #include "server/lifecycle/model_config.h"
 #include "server/torchserve/archive_download.h"
 #include "server/torchserve/python_handler.h"
@@ -35,7 +36,7 @@ std::string Iso8601Now() {
 }
 
 Status NoSuchArchive(const std::string& url) {
-  return NotFound("Model not found at: " + url.substr(0, 300) +
+  return NotFound("Model not found at: " + Shortened(url, 300) +
                   "; name a file or folder of the model store");
 }
 
@@ -46,7 +47,7 @@ Status CheckName(const std::string& name) {
                       return c == '/' || static_cast<unsigned char>(c) < 0x20;
                     });
   if (fits) return OkStatus();
-  return InvalidArgument("model_name is '" + name.substr(0, 100) +
+  return InvalidArgument("model_name is '" + Shortened(name, 100) +
                          "' but must have 1 to 200 characters and no slash");
 }
 
@@ -145,7 +146,7 @@ StatusOr<std::shared_ptr<const config::SequenceSettings>> SequencesOf(
     return FailedPrecondition(
         "sequence_batching is for a graph with the handler base_handler, not "
         "for '" +
-        model.archive->manifest().handler.substr(0, 100) + "'");
+        Shortened(model.archive->manifest().handler, 100) + "'");
   }
   const config::ModelSettings settings = SettingsOf(options, model);
   ASSIGN_OR_RETURN(const auto read,

@@ -5,6 +5,7 @@
 #include <utility>
 
 #include "config/base/json.h"
+#include "config/base/utf8.h"
 #include "models/tensor/strings.h"
 #include "server/tensor_bytes.h"
 #include "server/tensor_json.h"
@@ -150,7 +151,7 @@ Status NoSuchInput(const std::string& name,
   for (const TensorSpec& spec : specs) {
     known += (known.empty() ? "'" : ", '") + spec.name + "'";
   }
-  return InvalidArgument("'" + name.substr(0, 100) +
+  return InvalidArgument("'" + Shortened(name, 100) +
                          "' is no input of the model; it has " + known);
 }
 

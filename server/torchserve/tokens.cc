@@ -13,6 +13,7 @@
 
 #include "config/base/json.h"
 #include "config/base/log.h"
+#include "config/base/utf8.h"
 #include "server/key_file.h"
 
 namespace millrace::server::torchserve {
@@ -135,7 +136,7 @@ Status Tokens::CheckApiKey(std::string_view authorization) const {
 
 StatusOr<std::string> Tokens::Renew(std::string_view type) {
   if (type != "inference" && type != "management") {
-    return InvalidArgument("type is '" + std::string(type.substr(0, 100)) +
+    return InvalidArgument("type is '" + Shortened(type, 100) +
                            "' but must be inference or management")
         .At("type");
   }

@@ -8,6 +8,7 @@
 #include <utility>
 
 #include "config/base/log.h"
+#include "config/base/utf8.h"
 #include "models/files/zip.h"
 #include "models/memory/mapped_file.h"
 
@@ -100,7 +101,7 @@ StatusOr<std::unique_ptr<const UnpackedFolder>> UnpackedFolder::Of(
     if (entry.size > left || (entry.size > kAlwaysUnpacked &&
                               entry.size / limits.max_ratio > packed)) {
       return ResourceExhausted(
-          "'" + entry.name.substr(0, kMaxNameBytes) + "' would unpack from " +
+          "'" + Shortened(entry.name, kMaxNameBytes) + "' would unpack from " +
           std::to_string(packed) + " to " + std::to_string(entry.size) +
           " bytes, more than an archive may; unpack it yourself and name the "
           "folder");

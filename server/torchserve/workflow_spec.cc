@@ -9,6 +9,7 @@
 #include <utility>
 
 #include "config/base/json.h"
+#include "config/base/utf8.h"
 #include "config/yaml.h"
 
 #include <yaml-cpp/yaml.h>
@@ -37,7 +38,7 @@ constexpr Key kKeys[] = {
 };
 
 std::string Shown(std::string_view text) {
-  return "'" + std::string(text.substr(0, kMaxNameBytes)) + "'";
+  return "'" + Shortened(text, kMaxNameBytes) + "'";
 }
 
 Status Wrong(const std::string& what) {
@@ -125,7 +126,7 @@ class SpecReader {
       ASSIGN_OR_RETURN(const bool known,
                        ReadNumber(key, entry.second, "models.", spec_.limits));
       if (!known) {
-        return Wrong("models." + key.substr(0, kMaxNameBytes) +
+        return Wrong("models." + Shortened(key, kMaxNameBytes) +
                      " is neither a model with its url nor a known number");
       }
     }
@@ -152,7 +153,7 @@ class SpecReader {
       ASSIGN_OR_RETURN(const bool known,
                        ReadNumber(key, field.second, where, at->second.limits));
       if (!known) {
-        return Wrong(where + key.substr(0, kMaxNameBytes) +
+        return Wrong(where + Shortened(key, kMaxNameBytes) +
                      " is no key of a model; url and numbers such as "
                      "min-workers are");
       }

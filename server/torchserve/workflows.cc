@@ -7,6 +7,7 @@
 
 #include "config/base/json.h"
 #include "config/base/log.h"
+#include "config/base/utf8.h"
 #include "server/torchserve/archive_download.h"
 #include "server/torchserve/store_path.h"
 
@@ -18,7 +19,7 @@ using Json = nlohmann::ordered_json;
 constexpr int64_t kMostListed = 100;
 
 Status NoWorkflow(const std::string& name) {
-  return NotFound("Workflow not found: " + name.substr(0, 300))
+  return NotFound("Workflow not found: " + Shortened(name, 300))
       .Because("workflow_not_found");
 }
 
@@ -132,7 +133,7 @@ StatusOr<std::string> Workflows::PathOf(
                   request.url);
   if (path.has_value()) return *std::move(path);
   return NotFound("Workflow not found in workflow store: " +
-                  request.url.substr(0, 300))
+                  Shortened(request.url, 300))
       .Because("workflow_not_found");
 }
 

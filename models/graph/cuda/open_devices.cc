@@ -3,6 +3,7 @@
 #include <string_view>
 #include <utility>
 
+#include "config/base/utf8.h"
 #include "models/gpu/cuda_context.h"
 #include "models/graph/device.h"
 
@@ -36,7 +37,7 @@ StatusOr<std::vector<std::shared_ptr<GraphDevice>>> OpenGraphDevices(
     const bool one = end == list.size() && devices.empty();
     if (device == nullptr && one) return devices;
     if (device == nullptr) {
-      return InvalidArgument("device is '" + list.substr(0, 64) +
+      return InvalidArgument("device is '" + Shortened(list, 64) +
                              "', but several must all be GPUs, as in "
                              "cuda:0,cuda:1")
           .At("device");

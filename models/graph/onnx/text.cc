@@ -5,7 +5,7 @@
 namespace millrace::models::graph {
 
 std::string Cleaned(std::string_view text) {
-  std::string clean = ReplaceInvalidUtf8(text.substr(0, 200));
+  std::string clean = ReplaceInvalidUtf8(Shortened(text, 200));
   for (char& c : clean) {
     if (static_cast<unsigned char>(c) < 32 || c == 127) c = '?';
   }

@@ -11,6 +11,7 @@
 #include <string_view>
 #include <type_traits>
 
+#include "config/base/utf8.h"
 #include "models/graph/onnx_dtype.h"
 #include "models/graph/ops/checks.h"
 #include "models/graph/ops/dispatch.h"
@@ -145,7 +146,7 @@ Status ReadNumbers(const Call& call, const Result& result, const Team& team) {
         for (int64_t i = b; i < e; ++i) {
           MathType<To> x{};
           if (!Read(texts[i], x)) {
-            return InvalidArgument("'" + std::string(texts[i].substr(0, 100)) +
+            return InvalidArgument("'" + Shortened(texts[i], 100) +
                                    "' at element " + std::to_string(i) +
                                    " is no number of " +
                                    std::string(DTypeName(result.dtype)));

@@ -9,6 +9,7 @@
 #include <vector>
 
 #include "config/base/json.h"
+#include "config/base/utf8.h"
 #include "models/graph/ml/label_map.h"
 #include "models/graph/ml/op_data.h"
 #include "models/graph/ops/checks.h"
@@ -143,7 +144,7 @@ Status RunDict(const Call& call, std::span<const Result> results, const Team&) {
     }
     for (const auto& [name, value] : object->items()) {
       if (!value.is_number()) {
-        return InvalidArgument(which + " has '" + name.substr(0, 100) +
+        return InvalidArgument(which + " has '" + Shortened(name, 100) +
                                "', which is no number");
       }
       // What was not in the training is left out, as scikit-learn does.

@@ -18,7 +18,7 @@ Status Missing(const char* key, const char* kind) {
 }  // namespace
 
 std::string Shown(std::string_view text) {
-  std::string shown = ReplaceInvalidUtf8(text.substr(0, 120));
+  std::string shown = ReplaceInvalidUtf8(Shortened(text, 120));
   for (char& c : shown) {
     if (static_cast<unsigned char>(c) < 32 || c == 127) c = ' ';
   }
@@ -63,7 +63,7 @@ StatusOr<int64_t> AsInt(const Json& value) {
   }
   if (!value.is_number_integer()) {
     return InvalidArgument("the program's JSON has " +
-                           Shown(DumpJson(value).substr(0, 40)) +
+                           Shown(Shortened(DumpJson(value), 40)) +
                            " where an integer must be");
   }
   return value.get<int64_t>();
@@ -75,14 +75,14 @@ StatusOr<double> AsFloat(const Json& value) {
   if (value == "-Infinity") return -std::numeric_limits<double>::infinity();
   if (value == "NaN") return std::numeric_limits<double>::quiet_NaN();
   return InvalidArgument("the program's JSON has " +
-                         Shown(DumpJson(value).substr(0, 40)) +
+                         Shown(Shortened(DumpJson(value), 40)) +
                          " where a number must be");
 }
 
 StatusOr<std::pair<std::string, const Json*>> OnlyMember(const Json& object) {
   if (!object.is_object() || object.size() != 1) {
     return InvalidArgument("the program's JSON has " +
-                           Shown(DumpJson(object).substr(0, 40)) +
+                           Shown(Shortened(DumpJson(object), 40)) +
                            " where an object with one key must be");
   }
   const auto member = object.begin();

@@ -41,7 +41,7 @@ Status ErrorOf(int status, const std::string& body, bool had_key) {
       parsed.ok() ? Find(*parsed, {"error", "message"}) : nullptr;
   std::string text = message != nullptr && message->is_string()
                          ? message->get<std::string>()
-                         : ReplaceInvalidUtf8(body.substr(0, 200));
+                         : ReplaceInvalidUtf8(Shortened(body, 200));
   if (status == 401) {
     return Unauthenticated(
         had_key ? "the server refused this API key; check --api-key or "

@@ -5,6 +5,7 @@
 #include <string>
 #include <utility>
 
+#include "config/base/utf8.h"
 #include "server/http/detail/session.h"
 #include "server/http/detail/web_socket.h"
 #include "server/http/refusal.h"
@@ -53,7 +54,7 @@ Status CheckOrigin(const Site& site, const HttpRequest& head) {
     return OkStatus();
   }
   return Status(StatusCode::kPermissionDenied,
-                "pages of '" + std::string(origin.substr(0, 100)) +
+                "pages of '" + Shortened(origin, 100) +
                     "' may not open sessions here; set "
                     "cors_allow_origin to allow them")
       .Because("origin_not_allowed");

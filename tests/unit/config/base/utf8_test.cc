@@ -55,6 +55,36 @@ TEST(Utf8, IncompleteSuffixCountsBytesThatMayStillBecomeACharacter) {
   EXPECT_EQ(IncompleteUtf8Suffix("\xFF"), 0u);
 }
 
+TEST(Utf8, AShortenedTextSplitsNoCharacter) {
+  EXPECT_EQ(Shortened("abc", 3), "abc");
+  EXPECT_EQ(Shortened("abcd", 3), "abc");
+  EXPECT_EQ(Shortened("abcd", 0), "");
+  const std::string euro = "ab\xE2\x82\xAC!";
+  EXPECT_EQ(Shortened(euro, 6), euro);
+  EXPECT_EQ(Shortened(euro, 5), "ab\xE2\x82\xAC");
+  EXPECT_EQ(Shortened(euro, 4), "ab");
+  EXPECT_EQ(Shortened(euro, 3), "ab");
+  EXPECT_EQ(Shortened(euro, 2), "ab");
+  const std::string smile = "\xF0\x9F\x98\x80";
+  for (size_t most = 0; most < 4; ++most) {
+    EXPECT_EQ(Shortened(smile, most), "") << most;
+  }
+  // What is no UTF-8 stays, cut where it is asked for.
+  EXPECT_EQ(Shortened("\xFF\xFF\xFF", 2), "\xFF\xFF");
+  EXPECT_EQ(Shortened("a\xE2(\xA1", 2), "a\xE2");
+  // Every cut of a text is whole characters.
+  std::string text;
+  for (int i = 0; i < 40; ++i) {
+    text += i % 3 == 0 ? "x" : i % 2 ? "\xC3\xA9" : euro;
+  }
+  for (size_t most = 0; most <= text.size(); ++most) {
+    const std::string cut = Shortened(text, most);
+    EXPECT_TRUE(IsValidUtf8(cut)) << most;
+    EXPECT_TRUE(text.starts_with(cut));
+    EXPECT_GT(cut.size() + 3, most);
+  }
+}
+
 TEST(Utf8, EachMaximalSubpartBecomesOneReplacement) {
   // Unicode 15, table 3-8: 61 F1 80 80 E1 80 C2 62 80 63 80 BF 64.
   EXPECT_EQ(ReplaceInvalidUtf8("a\xF1\x80\x80\xE1\x80\xC2"
