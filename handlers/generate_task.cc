@@ -96,7 +96,11 @@ void AddLlamaSamplers(const GenerateOptions& options,
   pick(options.xtc_threshold, sampling.xtc_threshold);
   pick(options.dynatemp_range, sampling.dynatemp_range);
   pick(options.dynatemp_exponent, sampling.dynatemp_exponent);
-  sampling.mirostat.on = options.mirostat;
+  sampling.min_keep = options.min_keep;
+  sampling.order = options.sampler_order;
+  sampling.dry_first = options.dry_first;
+  sampling.mirostat.on = options.mirostat != 0;
+  if (options.mirostat != 0) sampling.mirostat.version = options.mirostat;
   pick(options.mirostat_tau, sampling.mirostat.tau);
   pick(options.mirostat_eta, sampling.mirostat.eta);
 }
@@ -122,6 +126,9 @@ models::SamplingParams SamplingOf(const GenerateParts& parts,
       pick(options.repetition_penalty, defaults.repetition_penalty, 1);
   sampling.presence_penalty = pick(options.presence_penalty, {}, 0);
   sampling.frequency_penalty = pick(options.frequency_penalty, {}, 0);
+  // 0 has turned the penalties off; a text never has as many as INT32_MAX.
+  const int32_t last_n = options.repeat_last_n.value_or(0);
+  sampling.penalty_last_n = last_n < 0 ? INT32_MAX : last_n;
   AddLlamaSamplers(options, sampling);
   sampling.dry = DryOf(*parts.tokenizer, options);
   sampling.seed = options.seed ? *options.seed : DrawSeed();

@@ -48,39 +48,49 @@ void TurnPenaltiesOff(GenerateOptions& options) {
 Status ReadLastN(const Json& body, GenerateOptions& options) {
   ASSIGN_OR_RETURN(const auto last_n, ReadInt(body, "repeat_last_n", kLastN));
   if (last_n == 0) TurnPenaltiesOff(options);
-  if (last_n.value_or(0) <= 0) return OkStatus();
-  const bool penalises = options.repetition_penalty.value_or(1) != 1 ||
-                         options.presence_penalty.value_or(0) != 0 ||
-                         options.frequency_penalty.value_or(0) != 0;
-  if (!penalises) return OkStatus();
-  return InvalidArgument("repeat_last_n is " + std::to_string(*last_n) +
-                         " but penalties look at all tokens; send -1, or 0 to "
-                         "turn penalties off")
-      .At("repeat_last_n")
-      .Because("unsupported_parameter");
+  if (last_n) options.repeat_last_n = static_cast<int32_t>(*last_n);
+  return OkStatus();
 }
+
+bool Penalises(const GenerateOptions& options) {
+  return options.repetition_penalty.value_or(1) != 1 ||
+         options.presence_penalty.value_or(0) != 0 ||
+         options.frequency_penalty.value_or(0) != 0;
+}
+bool PenalisesRepetition(const GenerateOptions& options) {
+  return options.dry_multiplier.value_or(0) != 0;
+}
+
+using Stage = models::DrawStage;
 
 struct SamplerName {
   std::string_view name;
   char letter;
   std::string_view other = {};
   void (*turn_off)(GenerateOptions&);
+  std::optional<Stage> stage = {};  // none: it changes logits, see below
 };
-// In the order in which they are applied.
+constexpr size_t kPenalties = 0;
+constexpr size_t kDry = 1;
+// In the order in which they are applied where a request names none.
 constexpr SamplerName kSamplers[] = {
     {"penalties", 'e', "", TurnPenaltiesOff},
     {"dry", 'd', "", [](GenerateOptions& o) { o.dry_multiplier = 0; }},
-    {"top_n_sigma", 's', "", [](GenerateOptions& o) { o.top_n_sigma = -1; }},
-    {"top_k", 'k', "", [](GenerateOptions& o) { o.top_k = 0; }},
-    {"typ_p", 'y', "typical_p", [](GenerateOptions& o) { o.typical_p = 1; }},
-    {"top_p", 'p', "", [](GenerateOptions& o) { o.top_p = 1; }},
-    {"min_p", 'm', "", [](GenerateOptions& o) { o.min_p = 0; }},
-    {"xtc", 'x', "", [](GenerateOptions& o) { o.xtc_probability = 0; }},
+    {"top_n_sigma", 's', "", [](GenerateOptions& o) { o.top_n_sigma = -1; },
+     Stage::kTopNSigma},
+    {"top_k", 'k', "", [](GenerateOptions& o) { o.top_k = 0; }, Stage::kTopK},
+    {"typ_p", 'y', "typical_p", [](GenerateOptions& o) { o.typical_p = 1; },
+     Stage::kTypical},
+    {"top_p", 'p', "", [](GenerateOptions& o) { o.top_p = 1; }, Stage::kTopP},
+    {"min_p", 'm', "", [](GenerateOptions& o) { o.min_p = 0; }, Stage::kMinP},
+    {"xtc", 'x', "", [](GenerateOptions& o) { o.xtc_probability = 0; },
+     Stage::kXtc},
     {"temperature", 't', "temp",
      [](GenerateOptions& o) {
        o.temperature = 1;
        o.dynatemp_range = 0;
-     }},
+     },
+     Stage::kTemperature},
 };
 
 std::string OrderOfSamplers() {
@@ -102,7 +112,14 @@ StatusOr<std::vector<size_t>> NamedSamplers(const Json& value) {
           .At("samplers")
           .Because("unsupported_parameter");
     }
-    found.push_back(static_cast<size_t>(at - std::begin(kSamplers)));
+    const auto sampler = static_cast<size_t>(at - std::begin(kSamplers));
+    if (std::ranges::find(found, sampler) != found.end()) {
+      return InvalidArgument("samplers names " + std::string(at->name) +
+                             " twice, but each acts once")
+          .At("samplers")
+          .Because("unsupported_parameter");
+    }
+    found.push_back(sampler);
     return OkStatus();
   };
   if (value.is_string()) {
@@ -132,24 +149,34 @@ Status ReadSamplers(const Json& body, GenerateOptions& options) {
   const Json* value = FindField(body, "samplers");
   if (value == nullptr) return OkStatus();
   ASSIGN_OR_RETURN(const std::vector<size_t> named, NamedSamplers(*value));
-  const bool in_order = std::ranges::adjacent_find(
-                            named, std::ranges::greater_equal()) == named.end();
-  if (!in_order) {
-    return InvalidArgument(
-               "samplers is " + Shown(*value) +
-               " but samplers are applied in this order: " + OrderOfSamplers())
-        .At("samplers")
-        .Because("unsupported_parameter");
-  }
-  if (options.mirostat) return OkStatus();  // which takes their place
+  const auto is_named = [&](size_t sampler) {
+    return std::ranges::find(named, sampler) != named.end();
+  };
+  if (options.mirostat != 0) return OkStatus();  // which takes their place
   for (size_t i = 0; i < std::size(kSamplers); ++i) {
-    if (!std::ranges::binary_search(named, i)) kSamplers[i].turn_off(options);
+    if (!is_named(i)) kSamplers[i].turn_off(options);
   }
-  // XTC has llama.cpp's order drawn in; above 0.5 its threshold changes
-  // nothing.
-  if (options.xtc_probability.value_or(0) == 0) {
-    options.xtc_probability = 1;
-    options.xtc_threshold = 1;
+  for (const size_t each : named) {
+    if (const auto stage = kSamplers[each].stage) {
+      options.sampler_order.push_back(*stage);
+      continue;
+    }
+    // It changes the logits of all tokens, before any is cut.
+    const bool acts =
+        each == kPenalties ? Penalises(options) : PenalisesRepetition(options);
+    if (acts && !options.sampler_order.empty()) {
+      return InvalidArgument(
+                 "samplers is " + Shown(*value) +
+                 " but penalties and dry are applied before the others")
+          .At("samplers")
+          .Because("unsupported_parameter");
+    }
+    // What the model's makers recommend would be applied before, too.
+    if (!options.sampler_order.empty()) kSamplers[each].turn_off(options);
+    if (each == kPenalties && acts && is_named(kDry)) {
+      options.dry_first =
+          std::ranges::find(named, kDry) < std::ranges::find(named, kPenalties);
+    }
   }
   return OkStatus();
 }

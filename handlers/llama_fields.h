@@ -3,7 +3,8 @@
 //
 //   repeat_penalty   repetition_penalty
 //   n_probs          logprobs of completions, top_logprobs of chats
-//   repeat_last_n    the tokens that penalties look at: -1 all, 0 none
+//   repeat_last_n    the tokens that penalties look at, of prompt and
+//                    completion: N, -1 all, 0 none
 //   samplers         the order of samplers; those not named are off
 //
 // Source: github.com/ggml-org/llama.cpp, tools/server/README.md.
@@ -20,8 +21,8 @@ namespace millrace::handlers {
 
 // Changes what the fields of other names have set. INVALID_ARGUMENT with
 // field() set for a value out of range, for two names of one field with
-// different values, for a number of tokens that penalties cannot be limited to,
-// and for an order of samplers that is not the one that they are applied in.
+// different values, for a sampler that is named twice, and for penalties or DRY
+// behind a sampler that cuts.
 Status ReadLlamaFields(const nlohmann::ordered_json& body,
                        GenerateOptions& options);
 

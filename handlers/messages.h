@@ -78,6 +78,9 @@ struct GenerateOptions {
   std::optional<double> repetition_penalty = {};
   std::optional<double> presence_penalty = {};
   std::optional<double> frequency_penalty = {};
+  // Tokens that the penalties look at, llama.cpp's rule; -1: all of them.
+  // Absent: the repetition penalty at all, the others at the completion.
+  std::optional<int32_t> repeat_last_n = {};
   // The samplers of llama.cpp (sampler_fields.cc).
   std::optional<double> typical_p = {};
   std::optional<double> top_n_sigma = {};  // 0 and below: off
@@ -85,7 +88,11 @@ struct GenerateOptions {
   std::optional<double> xtc_threshold = {};
   std::optional<double> dynatemp_range = {};
   std::optional<double> dynatemp_exponent = {};
-  bool mirostat = false;  // version 2
+  int32_t min_keep = 0;  // candidates that cuts leave at least
+  // The order of samplers (llama_fields.cc); empty: none was asked for.
+  std::vector<models::DrawStage> sampler_order = {};
+  bool dry_first = false;  // DRY before the penalties
+  int32_t mirostat = 0;    // its version; 0: off
   std::optional<double> mirostat_tau = {};
   std::optional<double> mirostat_eta = {};
   std::optional<double> dry_multiplier = {};

@@ -26,7 +26,6 @@ bool IsTextOnly(const Json& value) {
   return value.is_array() && value.size() == 1 && value[0] == "text";
 }
 bool IsOne(const Json& value) { return value == 1; }
-bool IsOneAtMost(const Json& value) { return value.is_number() && value <= 1; }
 bool IsNegative(const Json& value) { return value.is_number() && value < 0; }
 bool Never(const Json&) { return false; }
 
@@ -63,7 +62,6 @@ constexpr Refusal kRefusals[] = {
      "log-probabilities are those before sampling; POST /completion tells "
      "others"},
     {"adaptive_target", kAll, IsNegative, "leave it out"},
-    {"min_keep", kAll, IsOneAtMost, "leave it out; one token is always kept"},
     {"grammar_lazy", kAll, IsEmpty,
      "send a structural tag, whose triggers begin the grammar"},
     {"tfs_z", kAll, IsOne, "send typical_p or min_p"},

@@ -392,6 +392,7 @@ std::vector<FieldFacts> GenerateFields(FieldDialect dialect) {
   integer("priority", kPriority);
   integer("no_repeat_ngram_size", kNgramSize);
   integer("mirostat", {0, 2});
+  integer("min_keep", {0, INT32_MAX});
   integer("dry_allowed_length", {0, INT32_MAX});
   integer("dry_penalty_last_n", {-1, INT32_MAX});
   if (chat) {

@@ -52,14 +52,10 @@ Status ReadSamplerFields(const Json& body, GenerateOptions& options) {
   if (last_n) options.dry_penalty_last_n = static_cast<int32_t>(*last_n);
   RETURN_IF_ERROR(ReadBreakers(body, options));
   ASSIGN_OR_RETURN(const auto mirostat, ReadInt(body, "mirostat", {0, 2}));
-  if (mirostat == 1) {
-    return InvalidArgument(
-               "mirostat is 1 but only version 2 of it is there; send 2, or 0 "
-               "to turn it off")
-        .At("mirostat")
-        .Because("unsupported_parameter");
-  }
-  options.mirostat = mirostat == 2;
+  options.mirostat = static_cast<int32_t>(mirostat.value_or(0));
+  ASSIGN_OR_RETURN(const auto min_keep,
+                   ReadInt(body, "min_keep", {0, INT32_MAX}));
+  options.min_keep = static_cast<int32_t>(min_keep.value_or(0));
   return OkStatus();
 }
 

@@ -7,11 +7,19 @@
 #include <limits>
 
 namespace millrace::models {
+namespace {
+
+constexpr float kMinTemperature = 1e-5f;  // its reciprocal is finite
+
+}  // namespace
 
 Candidates::Candidates(const KernelTable& kernels,
                        std::span<const float> logits, float temperature,
                        Room& room)
-    : kernels_(kernels), logits_(logits), room_(room) {
+    : kernels_(kernels),
+      logits_(logits),
+      temperature_(temperature),
+      room_(room) {
   const auto vocab = static_cast<int64_t>(logits.size());
   room_.weights.resize(logits.size());
   const float greatest = kernels_.max(logits.data(), vocab);
@@ -76,7 +84,7 @@ void Candidates::KeepTopK(int32_t k) {
       [&, taken = 0](int32_t) mutable { return ++taken == k; });
 }
 
-void Candidates::KeepTypical(float p) {
+void Candidates::KeepTypical(float p, int32_t min_keep) {
   if (p >= 1) return;
   const double mass = Mass();
   const auto surprise = [&](int32_t id) {
@@ -100,13 +108,13 @@ void Candidates::KeepTypical(float p) {
                    ? room_.shifts[a] < room_.shifts[b]
                    : a < b;
       },
-      [&, held = 0.0](int32_t id) mutable {
+      [&, held = 0.0, taken = 0](int32_t id) mutable {
         held += room_.weights[id] / mass;
-        return held > p;
+        return ++taken >= min_keep && held > p;
       });
 }
 
-void Candidates::KeepTopP(float p) {
+void Candidates::KeepTopP(float p, int32_t min_keep) {
   if (p >= 1) return;
   const double wanted = p * Mass();
   KeepFirst(
@@ -115,20 +123,23 @@ void Candidates::KeepTopP(float p) {
                    ? room_.weights[a] > room_.weights[b]
                    : a < b;
       },
-      [&, held = 0.0](int32_t id) mutable {
+      [&, held = 0.0, taken = 0](int32_t id) mutable {
         held += room_.weights[id];
-        return held >= wanted;
+        return ++taken >= min_keep && held >= wanted;
       });
 }
 
-void Candidates::KeepMinP(float p) {
+void Candidates::KeepMinP(float p, int32_t min_keep) {
   if (p <= 0) return;
   const float least = p * room_.weights[Best()];
+  const auto likely = std::ranges::count_if(
+      room_.ids, [&](int32_t id) { return room_.weights[id] >= least; });
+  if (likely < min_keep) return KeepTopK(min_keep);
   std::erase_if(room_.ids,
                 [&](int32_t id) { return room_.weights[id] < least; });
 }
 
-void Candidates::DropTop(float threshold) {
+void Candidates::DropTop(float threshold, int32_t min_keep) {
   if (threshold > 0.5f) return;  // two cannot be above it
   const double least = threshold * Mass();
   int32_t kept = -1;  // the least likely above; of equal ones the last
@@ -138,7 +149,8 @@ void Candidates::DropTop(float threshold) {
     ++above;
     if (kept < 0 || room_.weights[id] <= room_.weights[kept]) kept = id;
   }
-  if (above < 2) return;
+  const auto left = static_cast<int32_t>(room_.ids.size()) - above + 1;
+  if (above < 2 || left < min_keep) return;
   std::erase_if(room_.ids, [&](int32_t id) {
     return id != kept && room_.weights[id] >= least;
   });
@@ -150,6 +162,54 @@ void Candidates::KeepSurprise(float mu) {
   std::erase_if(room_.ids, [&](int32_t id) {
     return id != best && room_.weights[id] < least;
   });
+}
+
+void Candidates::KeepZipf(float mu) {
+  constexpr size_t kFirst = 100;
+  std::vector<int32_t> first(std::min(kFirst, room_.ids.size()));
+  std::partial_sort_copy(
+      room_.ids.begin(), room_.ids.end(), first.begin(), first.end(),
+      [&](int32_t a, int32_t b) { return logits_[a] > logits_[b]; });
+  if (first.size() < 2) return;
+  // The slope of ln p against ln rank, by least squares of the differences
+  // between neighbours.
+  double products = 0;
+  double squares = 0;
+  for (size_t i = 0; i + 1 < first.size(); ++i) {
+    const double rank = std::log(static_cast<double>(i + 2) / (i + 1));
+    const double drop =
+        (static_cast<double>(logits_[first[i]]) - logits_[first[i + 1]]) /
+        temperature_;
+    products += rank * drop;
+    squares += rank * rank;
+  }
+  const double slope = products / squares;
+  const double above = slope - 1;
+  const auto vocab = static_cast<double>(logits_.size());
+  const double norm =
+      above == 0 ? 1 / std::log(vocab) : above / (1 - std::pow(vocab, -above));
+  const double k = std::pow(norm * std::exp2(mu), 1 / slope);
+  // Also where k is no number.
+  if (!(k < static_cast<double>(room_.ids.size()))) return;
+  KeepTopK(std::max(static_cast<int32_t>(k), 1));
+}
+
+void Candidates::Temper(float temperature) {
+  if (temperature < kMinTemperature) {
+    room_.ids = {Best()};
+    return;
+  }
+  temperature_ = temperature;
+  const float greatest = logits_[Best()];
+  room_.gathered.clear();
+  for (const int32_t id : room_.ids) room_.gathered.push_back(logits_[id]);
+  room_.terms.resize(room_.ids.size());
+  kernels_.sum_exp(room_.gathered.data(),
+                   static_cast<int64_t>(room_.ids.size()), greatest,
+                   1.0f / temperature, room_.terms.data());
+  for (size_t i = 0; i < room_.ids.size(); ++i) {
+    room_.weights[room_.ids[i]] = room_.terms[i];
+  }
 }
 
 float Candidates::DynamicTemperature(float temperature, float range,
@@ -171,7 +231,6 @@ float Candidates::DynamicTemperature(float temperature, float range,
 int32_t Candidates::Draw(float temperature, double u) const {
   const std::vector<int32_t>& ids = room_.ids;
   const int32_t best = Best();
-  constexpr float kMinTemperature = 1e-5f;  // its reciprocal is finite
   if (temperature < kMinTemperature || ids.size() == 1) return best;
   room_.gathered.clear();
   for (const int32_t id : ids) room_.gathered.push_back(logits_[id]);

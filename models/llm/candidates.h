@@ -6,8 +6,9 @@
 //   left.KeepTypical(0.9f);
 //   left.Draw(temperature, u);
 //
-// One candidate always stays. Ties go to the lower id. A result depends on the
-// logits and the arguments alone.
+// One candidate always stays, and `min_keep` where it is given, if there are as
+// many. Ties go to the lower id. A result depends on the logits and the
+// arguments alone.
 // Source: llama.cpp's samplers, whose names and rules these have.
 #pragma once
 
@@ -43,15 +44,22 @@ class Candidates {
   void KeepTopK(int32_t k);
   // Those whose surprise is nearest to the expected one, until they hold more
   // than p. Source: Meister et al. 2022.
-  void KeepTypical(float p);
+  void KeepTypical(float p, int32_t min_keep = 0);
   // The most likely ones, until they hold p.
-  void KeepTopP(float p);
+  void KeepTopP(float p, int32_t min_keep = 0);
   // Those at least p times as likely as the most likely.
-  void KeepMinP(float p);
+  void KeepMinP(float p, int32_t min_keep = 0);
   // All above the threshold go, but for the least likely of them (XTC).
-  void DropTop(float threshold);
+  void DropTop(float threshold, int32_t min_keep = 0);
   // Those whose surprise is at most mu bits (mirostat).
   void KeepSurprise(float mu);
+  // The first k, of which a law of Zipf expects a surprise of mu bits (mirostat
+  // 1). Its exponent is that of the 100 most likely ones.
+  void KeepZipf(float mu);
+
+  // Probabilities are softmax(logits / temperature) from now on; 0: the most
+  // likely one is all that is left.
+  void Temper(float temperature);
 
   // A temperature between `temperature` - range and + range, the higher the
   // more even the probabilities are ("entropy-based dynamic temperature", Zhu
@@ -74,6 +82,7 @@ class Candidates {
 
   const KernelTable& kernels_;
   const std::span<const float> logits_;
+  float temperature_;  // of the weights
   Room& room_;
 };
 

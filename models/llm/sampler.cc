@@ -21,10 +21,17 @@ constexpr float kMinTemperature = 1e-5f;  // below it, greedy
 // Whether XTC acts on a token is drawn apart from the token.
 constexpr uint64_t kXtcStream = 0x58544358544358ull;
 
-// Something is asked for that only llama.cpp's order of samplers has.
+// llama.cpp's order.
+constexpr DrawStage kUsualOrder[] = {DrawStage::kTopNSigma,  DrawStage::kTopK,
+                                     DrawStage::kTypical,    DrawStage::kTopP,
+                                     DrawStage::kMinP,       DrawStage::kXtc,
+                                     DrawStage::kTemperature};
+
+// Something is asked for that only llama.cpp's samplers have.
 bool DrawsInTurn(const SamplingParams& params) {
   return params.typical_p < 1 || params.top_n_sigma > 0 ||
-         params.xtc_probability > 0 || params.dynatemp_range > 0;
+         params.xtc_probability > 0 || params.dynatemp_range > 0 ||
+         params.min_keep > 1 || !params.order.empty();
 }
 
 // splitmix64's finaliser (Steele et al. 2014).
@@ -91,9 +98,6 @@ void Sampler::InitSlot(const SlotInit& init) {
   Slot& slot = slots_[static_cast<size_t>(init.slot)];
   slot.params = *init.sampling;
   slot.output_tokens = static_cast<int32_t>(init.output.size());
-  slot.has_penalties = slot.params.repetition_penalty != 1.0f ||
-                       slot.params.presence_penalty != 0.0f ||
-                       slot.params.frequency_penalty != 0.0f;
   slot.processors = MakeLogitsProcessors(slot.params, init.prompt, vocab_);
   for (const int32_t id : init.output) {
     for (const auto& processor : slot.processors) processor->Accept(id);
@@ -104,10 +108,7 @@ void Sampler::InitSlot(const SlotInit& init) {
     slot.text.assign(init.prompt.begin(), init.prompt.end());
     slot.text.insert(slot.text.end(), init.output.begin(), init.output.end());
   }
-  slot.seen.clear();
-  if (!slot.has_penalties) return;
-  for (const int32_t id : init.prompt) slot.seen[id].in_prompt = true;
-  for (const int32_t id : init.output) ++slot.seen[id].in_output;
+  slot.penalties.Reset(slot.params, init.prompt, init.output);
 }
 
 std::vector<int32_t> Sampler::ForcedTokens(int32_t slot, int32_t most) const {
@@ -122,7 +123,7 @@ bool Sampler::DrawsFromLogits(const Slot& slot) const {
   const SamplingParams& params = slot.params;
   return !params.logprobs && params.top_logprobs == 0 &&
          params.logit_bias.empty() && !params.mirostat.on &&
-         params.dry.multiplier == 0 && !slot.has_penalties &&
+         params.dry.multiplier == 0 && !slot.penalties.active() &&
          slot.processors.empty() && slot.output_tokens >= params.min_tokens;
 }
 
@@ -152,7 +153,7 @@ void Sampler::Count(int32_t slot_index, const Drawn& drawn) {
   if (slot.params.mirostat.on) slot.mirostat_mu = drawn.mirostat_mu;
   if (slot.params.dry.multiplier != 0) slot.text.push_back(id);
   ++slot.output_tokens;
-  if (slot.has_penalties) ++slot.seen[id].in_output;
+  slot.penalties.Count(id);
   for (const auto& processor : slot.processors) processor->Accept(id);
 }
 
@@ -227,43 +228,23 @@ void Sampler::Change(const Slot& slot, std::span<const int32_t> drafts,
       logits[id] = -std::numeric_limits<float>::infinity();
     }
   }
-  if (slot.has_penalties) Penalise(slot, drafts, logits, scratch);
+  if (params.dry_first) PenaliseRepetition(slot, drafts, logits, scratch);
+  slot.penalties.Apply(drafts, logits, scratch.raw);
+  if (!params.dry_first) PenaliseRepetition(slot, drafts, logits, scratch);
+}
+
+void Sampler::PenaliseRepetition(const Slot& slot,
+                                 std::span<const int32_t> drafts,
+                                 std::span<float> logits,
+                                 Scratch& scratch) const {
+  const SamplingParams& params = slot.params;
   if (params.dry.multiplier == 0) return;
   scratch.text = slot.text;
   scratch.text.insert(scratch.text.end(), drafts.begin(), drafts.end());
   for (const auto& [id, penalty] : DryPenalties(params.dry, scratch.text)) {
-    if (!valid(id)) continue;
-    remember(id);
-    logits[id] -= penalty;
-  }
-}
-
-void Sampler::Penalise(const Slot& slot, std::span<const int32_t> drafts,
-                       std::span<float> logits, Scratch& scratch) const {
-  const SamplingParams& params = slot.params;
-  const auto penalise = [&](int32_t id, int32_t in_output) {
-    if (id < 0 || id >= vocab_) return;
+    if (id < 0 || id >= vocab_) continue;
     scratch.raw.emplace_back(id, logits[id]);
-    float& x = logits[id];
-    if (params.repetition_penalty != 1.0f) {
-      x = x > 0 ? x / params.repetition_penalty : x * params.repetition_penalty;
-    }
-    if (in_output > 0) {
-      x -= params.presence_penalty;
-      x -= params.frequency_penalty * static_cast<float>(in_output);
-    }
-  };
-  const auto times_drafted = [&](int32_t id) {
-    return static_cast<int32_t>(std::ranges::count(drafts, id));
-  };
-  // Each token is changed on its own, so the map's order does not matter.
-  for (const auto& [id, seen] : slot.seen) {
-    penalise(id, seen.in_output + times_drafted(id));
-  }
-  for (size_t i = 0; i < drafts.size(); ++i) {
-    const bool first = std::ranges::count(drafts.first(i), drafts[i]) == 0;
-    if (!first || slot.seen.contains(drafts[i])) continue;
-    penalise(drafts[i], times_drafted(drafts[i]));
+    logits[id] -= penalty;
   }
 }
 
@@ -360,16 +341,41 @@ int32_t Sampler::DrawInTurn(const SamplingParams& params, int32_t position,
                             std::span<const float> logits,
                             Scratch& scratch) const {
   Candidates left(kernels_, logits, 1.0f, scratch.room);
-  left.KeepTopNSigma(params.top_n_sigma);
-  left.KeepTopK(params.top_k);
-  left.KeepTypical(params.typical_p);
-  left.KeepTopP(params.top_p);
-  left.KeepMinP(params.min_p);
-  if (Uniform(params.seed ^ kXtcStream, position) < params.xtc_probability) {
-    left.DropTop(params.xtc_threshold);
+  const std::span<const DrawStage> order =
+      params.order.empty() ? std::span<const DrawStage>(kUsualOrder)
+                           : std::span<const DrawStage>(params.order);
+  float temperature = 1;
+  for (size_t i = 0; i < order.size(); ++i) {
+    switch (order[i]) {
+      case DrawStage::kTopNSigma:
+        left.KeepTopNSigma(params.top_n_sigma);
+        break;
+      case DrawStage::kTopK:
+        left.KeepTopK(params.top_k);
+        break;
+      case DrawStage::kTypical:
+        left.KeepTypical(params.typical_p, params.min_keep);
+        break;
+      case DrawStage::kTopP:
+        left.KeepTopP(params.top_p, params.min_keep);
+        break;
+      case DrawStage::kMinP:
+        left.KeepMinP(params.min_p, params.min_keep);
+        break;
+      case DrawStage::kXtc:
+        if (Uniform(params.seed ^ kXtcStream, position) <
+            params.xtc_probability) {
+          left.DropTop(params.xtc_threshold, params.min_keep);
+        }
+        break;
+      case DrawStage::kTemperature:
+        temperature =
+            left.DynamicTemperature(params.temperature, params.dynatemp_range,
+                                    params.dynatemp_exponent);
+        if (i + 1 < order.size()) left.Temper(temperature);
+        break;
+    }
   }
-  const float temperature = left.DynamicTemperature(
-      params.temperature, params.dynatemp_range, params.dynatemp_exponent);
   return left.Draw(temperature, Uniform(params.seed, position));
 }
 
@@ -377,7 +383,11 @@ int32_t Sampler::DrawMirostat(const SamplingParams& params, int32_t position,
                               std::span<const float> logits, Scratch& scratch,
                               float& mu) const {
   Candidates left(kernels_, logits, params.temperature, scratch.room);
-  left.KeepSurprise(mu);
+  if (params.mirostat.version == 1) {
+    left.KeepZipf(mu);
+  } else {
+    left.KeepSurprise(mu);
+  }
   const int32_t id =
       left.Draw(params.temperature, Uniform(params.seed, position));
   mu -= params.mirostat.eta * (left.Surprise(id) - params.mirostat.tau);

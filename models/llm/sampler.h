@@ -13,12 +13,12 @@
 #include <memory>
 #include <optional>
 #include <span>
-#include <unordered_map>
 #include <vector>
 
 #include "models/cpu/llm_kernels.h"
 #include "models/llm/candidates.h"
 #include "models/llm/logits_processor.h"
+#include "models/llm/penalties.h"
 #include "models/llm/step.h"
 
 namespace millrace::models {
@@ -86,15 +86,10 @@ class Sampler {
                std::span<const uint32_t> mask = {}) const;
 
  private:
-  struct Seen {
-    bool in_prompt = false;
-    int32_t in_output = 0;
-  };
   struct Slot {
     SamplingParams params;
-    bool has_penalties = false;
-    std::unordered_map<int32_t, Seen> seen;  // only with penalties
-    std::vector<int32_t> text;               // prompt and output, only with DRY
+    Penalties penalties;
+    std::vector<int32_t> text;  // prompt and output, only with DRY
     float mirostat_mu = 0;
     int32_t output_tokens = 0;
     std::vector<std::unique_ptr<LogitsProcessor>> processors;
@@ -104,9 +99,9 @@ class Sampler {
   bool DrawsFromLogits(const Slot& slot) const;
   void Change(const Slot& slot, std::span<const int32_t> drafts,
               std::span<float> logits, Scratch& scratch) const;
-  // The repetition, presence and frequency penalties.
-  void Penalise(const Slot& slot, std::span<const int32_t> drafts,
-                std::span<float> logits, Scratch& scratch) const;
+  // DRY's penalties.
+  void PenaliseRepetition(const Slot& slot, std::span<const int32_t> drafts,
+                          std::span<float> logits, Scratch& scratch) const;
   // The logits of tokens that are not allowed become -inf. The first allowed
   // one if no logit is left above that, else -1.
   int32_t Apply(std::span<const uint32_t> mask, std::span<float> logits) const;

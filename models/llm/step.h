@@ -177,12 +177,26 @@ struct DryParams {
   std::shared_ptr<const DryBreakers> breakers = {};  // null: none
 };
 
-// Mirostat 2 (Basu et al. 2021): only tokens whose surprise (-log2 of the
-// probability) is at most mu may be drawn, and mu follows what was drawn.
+// Mirostat (Basu et al. 2021). Version 2: only tokens whose surprise (-log2 of
+// the probability) is at most mu may be drawn. Version 1: only the first k, of
+// which a law of Zipf through the first ones expects the surprise mu. In both
+// mu follows what was drawn.
 struct MirostatParams {
   bool on = false;
   float tau = 5;     // surprise to reach, in bits
   float eta = 0.1f;  // how fast mu follows
+  int32_t version = 2;
+};
+
+// What narrows or reshapes the candidates of a draw, one after the other.
+enum class DrawStage : uint8_t {
+  kTopNSigma,
+  kTopK,
+  kTypical,
+  kTopP,
+  kMinP,
+  kXtc,
+  kTemperature,
 };
 
 // How the tokens of one sequence are drawn. Order of work (as in vLLM):
@@ -192,9 +206,10 @@ struct MirostatParams {
 // which no batch-mate can change.
 //
 // A request that asks for one of the samplers that only llama.cpp has (top-n-
-// sigma, typical, XTC, a range of temperatures) has its tokens drawn in the
-// order of llama.cpp: top-n-sigma, top-k, typical, top-p, min-p, XTC,
-// temperature. With mirostat it is temperature and mirostat, nothing else.
+// sigma, typical, XTC, a range of temperatures, min_keep) has its tokens drawn
+// in the order of llama.cpp: top-n-sigma, top-k, typical, top-p, min-p, XTC,
+// temperature; or in an order of its own. With mirostat it is temperature and
+// mirostat, nothing else.
 struct SamplingParams {
   float temperature = 1.0f;         // 0: greedy
   int32_t top_k = 0;                // 0: off
@@ -203,12 +218,19 @@ struct SamplingParams {
   float repetition_penalty = 1.0f;  // over prompt and completion
   float presence_penalty = 0.0f;    // over the output
   float frequency_penalty = 0.0f;   // over the output
-  float typical_p = 1.0f;           // 1: off
-  float top_n_sigma = 0.0f;         // 0: off
-  float xtc_probability = 0.0f;     // 0: off
-  float xtc_threshold = 0.1f;       // above 0.5: off
-  float dynatemp_range = 0.0f;      // 0: off; temperature ± this
+  // Above 0: all three look at this many tokens before the drawn one, be they
+  // of the prompt or of the output, as llama.cpp's do. 0: as said above.
+  int32_t penalty_last_n = 0;
+  float typical_p = 1.0f;        // 1: off
+  float top_n_sigma = 0.0f;      // 0: off
+  float xtc_probability = 0.0f;  // 0: off
+  float xtc_threshold = 0.1f;    // above 0.5: off
+  float dynatemp_range = 0.0f;   // 0: off; temperature ± this
   float dynatemp_exponent = 1.0f;
+  // Candidates that typical, top-p, min-p and XTC leave at least.
+  int32_t min_keep = 0;
+  std::vector<DrawStage> order;  // each at most once; empty: that of llama.cpp
+  bool dry_first = false;        // DRY, then the penalties
   MirostatParams mirostat;
   DryParams dry;
   uint64_t seed = 0;

@@ -48,6 +48,8 @@ constexpr std::string_view kIntegers[] = {
     "mirostat",
     "dry_allowed_length",
     "dry_penalty_last_n",
+    "repeat_last_n",
+    "min_keep",
 };
 constexpr std::string_view kReals[] = {
     "temperature",

@@ -24,9 +24,8 @@ struct LlamaRequest {
 
 // `generation_settings`: what the completion was sampled with. Values are those
 // of the request, else of the model, else what changes nothing. Left out is
-// what has no counterpart here (n_keep, n_discard, min_keep, repeat_last_n, the
-// order of `samplers`, ...). A seed that the server draws is 4294967295, as
-// there.
+// what has no counterpart here (n_keep, n_discard, the order of `samplers`,
+// ...). A seed that the server draws is 4294967295, as there.
 nlohmann::ordered_json LlamaSettings(const LlamaRequest& request,
                                      const handlers::GenerateOptions& options,
                                      const TextFacts& facts);

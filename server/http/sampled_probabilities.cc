@@ -22,7 +22,12 @@ double Pick(std::optional<double> wanted, std::optional<double> usual,
 const char* ChangedBy(const handlers::GenerateOptions& options,
                       const TextFacts& model) {
   const double threshold = options.xtc_threshold.value_or(0.1);
-  if (options.mirostat) return "mirostat";
+  if (options.mirostat != 0) return "mirostat";
+  if (options.min_keep > 1) return "min_keep";
+  if (!options.sampler_order.empty() &&
+      !std::ranges::is_sorted(options.sampler_order)) {
+    return "the order of samplers";
+  }
   if (options.typical_p.value_or(1) < 1) return "typical_p";
   if (options.top_n_sigma.value_or(0) > 0) return "top_n_sigma";
   if (options.xtc_probability.value_or(0) > 0 && threshold <= 0.5) {
@@ -63,11 +68,12 @@ StatusOr<SampledProbabilities> SampledProbabilities::Create(
       Pick(options.temperature, model.default_sampling.temperature, 1);
   made.top_p_ = Pick(options.top_p, model.default_sampling.top_p, 1);
   made.min_p_ = Pick(options.min_p, model.default_sampling.min_p, 0);
-  made.temperature_last_ = options.xtc_probability.value_or(0) > 0;
+  made.temperature_last_ =
+      options.xtc_probability.value_or(0) > 0 || !options.sampler_order.empty();
   const int64_t top_k =
       options.top_k.value_or(model.default_sampling.top_k.value_or(0));
   // Mirostat takes the place of top_k.
-  if (made.temperature_ < 1e-5 || (top_k == 1 && !options.mirostat)) {
+  if (made.temperature_ < 1e-5 || (top_k == 1 && options.mirostat == 0)) {
     made.top_k_ = 1;
     return made;
   }

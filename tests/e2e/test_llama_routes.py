@@ -237,7 +237,11 @@ def test_samplers(server):
     for fields in ({"typical_p": 0.2}, {"top_n_sigma": 0.2},
                    {"xtc_probability": 1, "xtc_threshold": 0.05},
                    {"dynatemp_range": 1.2, "dynatemp_exponent": 2},
-                   {"mirostat": 2, "mirostat_tau": 1}):
+                   {"mirostat": 2, "mirostat_tau": 1},
+                   {"mirostat": 1, "mirostat_tau": 1},
+                   {"samplers": ["temperature", "top_p"], "top_p": 0.3},
+                   {"min_keep": 50, "top_p": 0.01},
+                   {"repeat_last_n": 4, "frequency_penalty": 2}):
         first, second = (post(server, "/completion", **ask, **fields)
                          for _ in range(2))
         assert first.status_code == 200, first.text
@@ -250,6 +254,56 @@ def test_samplers(server):
     assert "one two one two" not in dry.json()["content"]
     plain = post(server, "/completion", **greedy).json()["content"]
     assert dry.json()["content"] != plain
+    # Two of the likeliest stay, so that the greatest is not the only one.
+    cut = dict(ask, top_p=0.01, seed=1)
+    one = {post(server, "/completion", **dict(cut, seed=seed)).json()["content"]
+           for seed in range(4)}
+    some = {post(server, "/completion", **dict(cut, seed=seed, min_keep=5))
+            .json()["content"] for seed in range(4)}
+    assert len(one) == 1 and len(some) == 4
+
+
+def test_penalties_of_the_last_tokens(server):
+    """A token that may not stand twice in the last N tokens comes back after
+    N, and what is beyond the window has no effect."""
+    ask = dict(prompt="one two three four", temperature=0, n_predict=40,
+               ignore_eos=True, return_tokens=True, presence_penalty=2,
+               frequency_penalty=2, repeat_penalty=10)
+
+    def tokens(**fields):
+        answer = post(server, "/completion", **{**ask, **fields})
+        assert answer.status_code == 200, answer.text
+        return answer.json()["tokens"]
+
+    def gaps(ids):
+        last, found = {}, []
+        for i, token in enumerate(ids):
+            if token in last:
+                found.append(i - last[token])
+            last[token] = i
+        return found
+
+    everything = tokens(repeat_last_n=-1)
+    assert not gaps(everything)
+    assert tokens(repeat_last_n=10000) == everything
+    few = tokens(repeat_last_n=5)
+    assert few != everything
+    assert gaps(few) and min(gaps(few)) > 5
+    off = tokens(repeat_last_n=0)
+    assert off == tokens(repeat_penalty=1, presence_penalty=0,
+                         frequency_penalty=0)
+    settings = post(server, "/completion", **{**ask, "n_predict": 1},
+                    repeat_last_n=5, min_keep=2).json()["generation_settings"]
+    assert settings["repeat_last_n"] == 5 and settings["min_keep"] == 2
+    # By each API, several at once, and streamed.
+    answer = post(server, "/v1/completions", prompt=ask["prompt"], n=2,
+                  temperature=0, max_tokens=40, ignore_eos=True,
+                  presence_penalty=2, frequency_penalty=2, repeat_penalty=10,
+                  repeat_last_n=5)
+    assert answer.status_code == 200, answer.text
+    texts = {choice["text"] for choice in answer.json()["choices"]}
+    assert texts == {post(server, "/completion", repeat_last_n=5,
+                          **ask).json()["content"]}
 
 
 GREEDY = dict(temperature=0, n_predict=24, ignore_eos=True)
@@ -291,17 +345,14 @@ def test_names_of_fields_on_every_route(server, path):
     assert said(server, path, top_k=1, repeat_penalty=1.8,
                 samplers=["top_k", "temperature"], **random)[0] == plain
     for body, param in (
-            ({"repeat_penalty": 1.8, "repeat_last_n": 64}, "repeat_last_n"),
             ({"repeat_penalty": 1.8, "repetition_penalty": 2},
              "repeat_penalty"),
-            ({"samplers": ["temperature", "top_k"]}, "samplers"),
+            ({"samplers": ["top_k", "top_k"]}, "samplers"),
             ({"samplers": ["adaptive_p"]}, "samplers"),
             ({"adaptive_target": 0.5}, "adaptive_target"),
-            ({"min_keep": 3}, "min_keep"),
             ({"lora": [{"id": 0, "scale": 1}]}, "lora"),
             ({"grammar": "root ::= [a]", "grammar_lazy": True},
-             "grammar_lazy"),
-            ({"mirostat": 1}, "mirostat")):
+             "grammar_lazy")):
         answer = post(server, path, prompt="a", messages=[
             {"role": "user", "content": "a"}], **body)
         assert answer.status_code == 400, (body, answer.text)
@@ -375,7 +426,7 @@ def test_what_is_not_there_is_refused(server):
                         ({"timings_per_token": 1}, "timings_per_token"),
                         ({"logit_bias": [[1.5, 1]]}, "logit_bias[0]"),
                         ({"lora": [{"id": 0, "scale": 1}]}, "lora"),
-                        ({"mirostat": 1}, "mirostat"),
+                        ({"mirostat": 3}, "mirostat"),
                         ({"prompt": None}, "prompt")):
         answer = post(server, "/completion", **{"prompt": "a", **body})
         assert answer.status_code == 400

@@ -35,6 +35,10 @@ void CheckOptions(const GenerateOptions& options) {
   Require(options.repetition_penalty.value_or(1) > 0, "repetition_penalty");
   Require(options.typical_p.value_or(1) > 0, "typical_p");
   Require(options.mirostat_eta.value_or(0) <= 1, "mirostat_eta");
+  Require(options.mirostat >= 0 && options.mirostat <= 2, "mirostat");
+  Require(options.min_keep >= 0, "min_keep");
+  Require(options.repeat_last_n.value_or(-1) >= -1, "repeat_last_n");
+  Require(options.sampler_order.size() <= 7, "samplers");
   Require(options.dry_multiplier.value_or(0) >= 0, "dry_multiplier");
   Require(options.dry_allowed_length.value_or(0) >= 0, "dry_allowed_length");
   Require(options.dry_penalty_last_n.value_or(-1) >= -1, "dry_penalty_last_n");

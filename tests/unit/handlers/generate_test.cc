@@ -186,6 +186,8 @@ TEST(Generate, SamplersOfLlamaCppReachTheEngine) {
   EXPECT_EQ(off.xtc_probability, 0.0f);
   EXPECT_EQ(off.dynatemp_range, 0.0f);
   EXPECT_FALSE(off.mirostat.on);
+  EXPECT_EQ(off.penalty_last_n, 0);
+  EXPECT_TRUE(off.order.empty());
   EXPECT_EQ(off.dry.multiplier, 0.0f);
   EXPECT_EQ(off.dry.breakers, nullptr);
 
@@ -196,13 +198,17 @@ TEST(Generate, SamplersOfLlamaCppReachTheEngine) {
   options.xtc_threshold = 0.125;
   options.dynatemp_range = 0.5;
   options.dynatemp_exponent = 2;
-  options.mirostat = true;
+  options.mirostat = 1;
   options.mirostat_tau = 3;
   options.mirostat_eta = 0.5;
   options.dry_multiplier = 0.75;
   options.dry_base = 0.5;  // below 1: the usual one
   options.dry_allowed_length = 4;
   options.dry_penalty_last_n = 64;
+  options.min_keep = 3;
+  options.repeat_last_n = 64;
+  options.sampler_order = {models::DrawStage::kXtc, models::DrawStage::kTopK};
+  options.dry_first = true;
   const models::SamplingParams on = sampling(options);
   EXPECT_EQ(on.typical_p, 0.5f);
   EXPECT_EQ(on.top_n_sigma, 1.5f);
@@ -211,12 +217,19 @@ TEST(Generate, SamplersOfLlamaCppReachTheEngine) {
   EXPECT_EQ(on.dynatemp_range, 0.5f);
   EXPECT_EQ(on.dynatemp_exponent, 2.0f);
   EXPECT_TRUE(on.mirostat.on);
+  EXPECT_EQ(on.mirostat.version, 1);
   EXPECT_EQ(on.mirostat.tau, 3.0f);
   EXPECT_EQ(on.mirostat.eta, 0.5f);
   EXPECT_EQ(on.dry.multiplier, 0.75f);
   EXPECT_EQ(on.dry.base, 1.75f);
   EXPECT_EQ(on.dry.allowed_length, 4);
   EXPECT_EQ(on.dry.last_n, 64);
+  EXPECT_EQ(on.min_keep, 3);
+  EXPECT_EQ(on.penalty_last_n, 64);
+  EXPECT_EQ(on.order, options.sampler_order);
+  EXPECT_TRUE(on.dry_first);
+  options.repeat_last_n = -1;  // llama.cpp's rule, for all of the text
+  EXPECT_EQ(sampling(options).penalty_last_n, INT32_MAX);
   // A token is a byte here.
   ASSERT_NE(on.dry.breakers, nullptr);
   using Tails = std::vector<Ids>;

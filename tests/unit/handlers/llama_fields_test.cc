@@ -60,27 +60,27 @@ TEST(LlamaFields, ProbabilitiesOfTokens) {
   EXPECT_EQ(two.status().field(), "n_probs");
 }
 
-TEST(LlamaFields, PenaltiesLookAtAllTokensOrNone) {
-  const GenerateOptions all =
-      Read(R"({"repeat_last_n": -1, "repeat_penalty": 1.5})");
-  EXPECT_EQ(all.repetition_penalty, 1.5);
+TEST(LlamaFields, PenaltiesLookAtSoManyTokens) {
+  EXPECT_EQ(Read("{}").repeat_last_n, std::nullopt);
+  for (const int last_n : {-1, 1, 64}) {
+    const GenerateOptions some =
+        Read("{\"repeat_last_n\": " + std::to_string(last_n) +
+             R"(, "repeat_penalty": 1.5, "presence_penalty": 1})");
+    EXPECT_EQ(some.repeat_last_n, last_n);
+    EXPECT_EQ(some.repetition_penalty, 1.5);
+    EXPECT_EQ(some.presence_penalty, 1);
+  }
   const GenerateOptions none = Read(
       R"({"repeat_last_n": 0, "repeat_penalty": 1.5, "presence_penalty": 1,
           "frequency_penalty": 1})");
   EXPECT_EQ(none.repetition_penalty, 1);
   EXPECT_EQ(none.presence_penalty, 0);
   EXPECT_EQ(none.frequency_penalty, 0);
-  // A number of tokens counts only where something is penalised.
-  Read(R"({"repeat_last_n": 64})");
-  Read(R"({"repeat_last_n": 64, "repeat_penalty": 1})");
-  ExpectRefused(R"({"repeat_last_n": 64, "repeat_penalty": 1.1})",
-                "repeat_last_n");
-  ExpectRefused(R"({"repeat_last_n": 64, "presence_penalty": 1})",
-                "repeat_last_n");
-  ExpectRefused(R"({"repeat_last_n": 64, "frequency_penalty": -1})",
-                "repeat_last_n");
   ExpectRefused(R"({"repeat_last_n": -2})", "repeat_last_n");
 }
+
+using enum models::DrawStage;
+using Order = std::vector<models::DrawStage>;
 
 constexpr char kAllOn[] =
     R"("temperature": 0.5, "top_k": 5, "top_p": 0.5, "min_p": 0.25,
@@ -117,9 +117,8 @@ TEST(LlamaFields, SamplersThatAreNotNamedAreOff) {
     EXPECT_EQ(two.presence_penalty, 0);
     EXPECT_EQ(two.frequency_penalty, 0);
     EXPECT_EQ(two.dynatemp_range, 0.25);
-    // Without effect, but the order is llama.cpp's.
-    EXPECT_EQ(two.xtc_probability, 1);
-    EXPECT_EQ(two.xtc_threshold, 1);
+    EXPECT_EQ(two.xtc_probability, 0);
+    EXPECT_EQ(two.sampler_order, (Order{kTopK, kTemperature}));
   }
   const GenerateOptions none = WithSamplers("[]");
   EXPECT_EQ(none.temperature, 1);
@@ -127,11 +126,33 @@ TEST(LlamaFields, SamplersThatAreNotNamedAreOff) {
   EXPECT_EQ(none.top_k, 0);
 }
 
-TEST(LlamaFields, AnotherOrderOfSamplersIsRefused) {
-  ExpectRefused(R"({"samplers": ["temperature", "top_k"]})", "samplers");
+TEST(LlamaFields, SamplersActInTheOrderOfTheirNames) {
+  EXPECT_EQ(Read("{}").sampler_order, Order{});
+  EXPECT_EQ(
+      WithSamplers(R"(["temperature", "typical_p", "top_k"])").sampler_order,
+      (Order{kTemperature, kTypical, kTopK}));
+  EXPECT_EQ(
+      WithSamplers(R"("edtxmpyks")").sampler_order,
+      (Order{kTemperature, kXtc, kMinP, kTopP, kTypical, kTopK, kTopNSigma}));
+  EXPECT_FALSE(WithSamplers(R"(["penalties", "dry", "top_k"])").dry_first);
+  EXPECT_TRUE(WithSamplers(R"(["dry", "penalties", "top_k"])").dry_first);
+  EXPECT_FALSE(WithSamplers(R"(["dry", "top_k"])").dry_first);
+  // What changes logits comes before what cuts, where it is on.
+  ExpectRefused(R"({"samplers": ["top_k", "penalties"],
+                    "frequency_penalty": 1})",
+                "samplers");
+  ExpectRefused(R"({"samplers": ["top_k", "dry"], "dry_multiplier": 1})",
+                "samplers");
+  const GenerateOptions last =
+      Read(R"({"samplers": ["top_k", "dry", "penalties"]})");
+  EXPECT_EQ(last.repetition_penalty, 1);
+  EXPECT_EQ(last.dry_multiplier, 0);
+  EXPECT_EQ(last.sampler_order, (Order{kTopK}));
+}
+
+TEST(LlamaFields, SamplersThatDoNotGoTogetherAreRefused) {
   ExpectRefused(R"({"samplers": ["top_k", "top_k"]})", "samplers");
   ExpectRefused(R"({"samplers": ["infill"]})", "samplers");
-  ExpectRefused(R"({"samplers": "tk"})", "samplers");
   ExpectRefused(R"({"samplers": "k?"})", "samplers");
   ExpectRefused(R"({"samplers": [1]})", "samplers");
   ExpectRefused(R"({"samplers": 1})", "samplers");

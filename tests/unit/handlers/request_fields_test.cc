@@ -96,7 +96,7 @@ TEST(RequestFields, SamplersOfLlamaCppAreRead) {
   EXPECT_EQ(options->xtc_threshold, 0.2);
   EXPECT_EQ(options->dynatemp_range, 0.5);
   EXPECT_EQ(options->dynatemp_exponent, 1.5);
-  EXPECT_TRUE(options->mirostat);
+  EXPECT_EQ(options->mirostat, 2);
   EXPECT_EQ(options->mirostat_tau, 4);
   EXPECT_EQ(options->mirostat_eta, 0.2);
   EXPECT_EQ(options->dry_multiplier, 0.8);
@@ -105,10 +105,13 @@ TEST(RequestFields, SamplersOfLlamaCppAreRead) {
   EXPECT_EQ(options->dry_penalty_last_n, -1);
   EXPECT_EQ(options->dry_sequence_breakers,
             (std::vector<std::string>{"\n", "."}));
-  EXPECT_FALSE(Read(R"({"mirostat": 0})")->mirostat);
+  EXPECT_EQ(Read(R"({"mirostat": 0})")->mirostat, 0);
+  EXPECT_EQ(Read(R"({"mirostat": 1})")->mirostat, 1);
+  EXPECT_EQ(Read("{}")->min_keep, 0);
+  EXPECT_EQ(Read(R"({"min_keep": 3})")->min_keep, 3);
+  ExpectRefused(R"({"min_keep": -1})", "min_keep");
   EXPECT_EQ(Read("{}")->dry_sequence_breakers, std::nullopt);
 
-  ExpectRefused(R"({"mirostat": 1})", "mirostat");
   ExpectRefused(R"({"mirostat": 3})", "mirostat");
   ExpectRefused(R"({"typical_p": 0})", "typical_p");
   ExpectRefused(R"({"xtc_threshold": 2})", "xtc_threshold");
@@ -230,7 +233,7 @@ TEST(RequestFields, WhatWouldChangeTheAnswerAndDoesNotWorkIsRefused) {
         R"("echo": true)", R"("use_beam_search": true)",
         R"("prompt_logprobs": 1)", R"("lora": [{"id": 0, "scale": 1}])",
         R"("post_sampling_probs": true)", R"("adaptive_target": 0.5)",
-        R"("min_keep": 2)", R"("grammar_lazy": true)", R"("tfs_z": 0.9)",
+        R"("grammar_lazy": true)", R"("tfs_z": 0.9)",
         R"("add_special_tokens": true)",
         R"("spaces_between_special_tokens": false)",
         R"("prompt_embeds": "AAAA")"}) {
@@ -261,7 +264,7 @@ TEST(RequestFields, TheHarmlessFormOfARefusedFieldPasses) {
                        "modalities": ["text"], "best_of": 1, "echo": false,
                        "use_beam_search": false, "lora": [],
                        "post_sampling_probs": false, "adaptive_target": -1,
-                       "min_keep": 0, "grammar_lazy": false, "tfs_z": 1,
+                       "grammar_lazy": false, "tfs_z": 1,
                        "add_special_tokens": false,
                        "spaces_between_special_tokens": true})")
                   .ok());

@@ -47,6 +47,10 @@ std::vector<GenerateTask> RandomTasks(uint32_t seed) {
     if (i % 4 == 3) task.sampling.top_k = 20;
     if (i % 5 == 0) task.sampling.frequency_penalty = 0.5f;
     if (i % 7 == 0) task.sampling.repetition_penalty = 1.3f;
+    if (i % 7 == 3) {
+      task.sampling.frequency_penalty = 0.5f;
+      task.sampling.penalty_last_n = 12;
+    }
     if (i % 8 == 5) task.sampling.typical_p = 0.9f;
     if (i % 8 == 7) task.sampling.xtc_probability = 0.5f;
     if (i % 8 == 1) task.sampling.mirostat = {.on = true, .tau = 3};

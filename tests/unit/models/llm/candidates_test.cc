@@ -48,7 +48,7 @@ class Plain {
     if (k < tokens_.size()) tokens_.resize(k);
     Normalise();
   }
-  void Typical(double p) {
+  void Typical(double p, size_t min_keep) {
     double entropy = 0;
     for (const Token& token : tokens_) entropy -= token.p * std::log(token.p);
     std::stable_sort(tokens_.begin(), tokens_.end(),
@@ -60,34 +60,61 @@ class Plain {
     size_t kept = 0;
     while (kept < tokens_.size()) {
       held += tokens_[kept++].p;
-      if (held > p) break;
+      if (held > p && kept >= min_keep) break;
     }
     tokens_.resize(kept);
     Normalise();
   }
-  void TopP(double p) {
+  void TopP(double p, size_t min_keep) {
     double held = 0;
     size_t kept = 0;
     while (kept < tokens_.size()) {
       held += tokens_[kept++].p;
-      if (held >= p) break;
+      if (held >= p && kept >= min_keep) break;
     }
     tokens_.resize(kept);
     Normalise();
   }
-  void MinP(double p) {
+  void MinP(double p, size_t min_keep) {
     const double least = tokens_[0].p * p;
-    std::erase_if(tokens_, [&](const Token& token) { return token.p < least; });
-    Normalise();
+    size_t kept = 0;
+    while (kept < tokens_.size() &&
+           (tokens_[kept].p >= least || kept < min_keep)) {
+      ++kept;
+    }
+    TopK(kept);
   }
-  void Xtc(double threshold) {
+  void Xtc(double threshold, size_t min_keep) {
     if (threshold > 0.5 || tokens_.size() < 2) return;
     size_t last = 0;
     for (size_t i = 0; i < tokens_.size() && tokens_[i].p >= threshold; ++i) {
       last = i;
     }
+    if (tokens_.size() - last < min_keep) return;
     tokens_.erase(tokens_.begin(), tokens_.begin() + static_cast<long>(last));
     Normalise();
+  }
+  void Temper(double temperature) {
+    for (Token& token : tokens_) token.logit /= temperature;
+    Normalise();
+  }
+  // Source: algorithm 1 of the paper of mirostat.
+  void Zipf(double mu, double vocab) {
+    double products = 0;
+    double squares = 0;
+    for (size_t i = 0; i < 99 && i + 1 < tokens_.size(); ++i) {
+      const auto rank = static_cast<double>(i + 1);
+      const double t = std::log((rank + 1) / rank);
+      products += t * std::log(tokens_[i].p / tokens_[i + 1].p);
+      squares += t * t;
+    }
+    const double s = products / squares;
+    const double epsilon = s - 1;
+    const double k = std::pow(
+        epsilon * std::pow(2, mu) / (1 - std::pow(vocab, -epsilon)), 1 / s);
+    if (k < static_cast<double>(tokens_.size())) {
+      TopK(std::max<size_t>(static_cast<size_t>(k), 1));
+    }
   }
   double Temperature(double temperature, double range, double exponent) const {
     if (tokens_.size() <= 1) return temperature;
@@ -139,8 +166,13 @@ TEST(Candidates, AgreeWithAPlainReference) {
     logits[random() % logits.size()] = 0.5f;
     Candidates left(*ScalarKernels(), logits, 1.0f, room);
     Plain plain(logits);
-    for (int step = 0; step < 7; ++step) {
+    std::vector<int> steps = {0, 1, 2, 3, 4, 5, 6, 7, 8};
+    std::ranges::shuffle(steps, random);
+    bool tempered = false;
+    for (const int step : steps) {
       if (random() % 2 == 0) continue;
+      const auto keep = static_cast<int32_t>(random() % 3 * (random() % 20));
+      const auto least = static_cast<size_t>(keep);
       const double x = uniform(0.01, 0.99);
       const auto f = static_cast<float>(x);
       const auto k = static_cast<int32_t>(1 + random() % 100);
@@ -154,22 +186,33 @@ TEST(Candidates, AgreeWithAPlainReference) {
           plain.TopK(static_cast<size_t>(k));
           break;
         case 2:
-          left.KeepTypical(f);
-          plain.Typical(double{f});
+          left.KeepTypical(f, keep);
+          plain.Typical(double{f}, least);
           break;
         case 3:
-          left.KeepTopP(f);
-          plain.TopP(double{f});
+          left.KeepTopP(f, keep);
+          plain.TopP(double{f}, least);
           break;
         case 4:
-          left.KeepMinP(f / 4);
-          plain.MinP(double{f / 4});
+          left.KeepMinP(f / 4, keep);
+          plain.MinP(double{f / 4}, least);
           break;
         case 5:
-          left.DropTop(f / 4);
-          plain.Xtc(double{f / 4});
+          left.DropTop(f / 4, keep);
+          plain.Xtc(double{f / 4}, least);
+          break;
+        case 6:
+          left.Temper(0.4f + f);
+          plain.Temper(double{0.4f + f});
+          tempered = true;
+          break;
+        case 7:
+          // Logits of -inf count as tokens of the vocabulary.
+          left.KeepZipf(8 * f);
+          plain.Zipf(double{8 * f}, static_cast<double>(logits.size()));
           break;
         default:
+          if (tempered) break;  // logits of the plain one are divided
           EXPECT_NEAR(left.DynamicTemperature(0.8f, f, 1.5f),
                       plain.Temperature(double{0.8f}, double{f}, 1.5), 1e-4);
           break;
@@ -179,6 +222,68 @@ TEST(Candidates, AgreeWithAPlainReference) {
     narrowed += plain.ids().size() < logits.size() ? 1 : 0;
   }
   EXPECT_GT(narrowed, 400);
+}
+
+TEST(Candidates, MinKeepStopsACut) {
+  const float ln2 = std::log(2.0f);
+  const std::vector<float> logits = {0, 4 * ln2, 2 * ln2, ln2};  // 1 16 4 2
+  Candidates::Room room;
+  const auto left = [&](auto cut) {
+    Candidates candidates(*ScalarKernels(), logits, 1.0f, room);
+    cut(candidates);
+    return Ids(candidates);
+  };
+  using Kept = std::vector<int32_t>;
+  EXPECT_EQ(left([](auto& c) { c.KeepTopP(0.1f); }), (Kept{1}));
+  EXPECT_EQ(left([](auto& c) { c.KeepTopP(0.1f, 2); }), (Kept{1, 2}));
+  EXPECT_EQ(left([](auto& c) { c.KeepMinP(0.9f, 3); }), (Kept{1, 2, 3}));
+  EXPECT_EQ(left([](auto& c) { c.KeepMinP(0.01f, 1); }), (Kept{0, 1, 2, 3}));
+  EXPECT_EQ(left([](auto& c) { c.KeepTypical(0.01f, 9); }), (Kept{0, 1, 2, 3}));
+  // 16 and 4 of 23 are above; without the first, three are left.
+  EXPECT_EQ(left([](auto& c) { c.DropTop(0.1f, 3); }), (Kept{0, 2, 3}));
+  EXPECT_EQ(left([](auto& c) { c.DropTop(0.1f, 4); }), (Kept{0, 1, 2, 3}));
+}
+
+TEST(Candidates, ALawOfZipfTellsHowManyReachASurprise) {
+  // Logits -2 ln(rank): the exponent is 2. With 2^mu = 100 and 50 tokens k is
+  // (100 / (1 - 1/50))^(1/2), 10.1.
+  std::vector<float> logits;
+  for (int rank = 1; rank <= 50; ++rank) {
+    logits.push_back(-2 * std::log(static_cast<float>(rank)));
+  }
+  Candidates::Room room;
+  const auto mu = static_cast<float>(std::log2(100.0));
+  Candidates left(*ScalarKernels(), logits, 1.0f, room);
+  left.KeepZipf(mu);
+  EXPECT_EQ(left.ids().size(), 10u);
+  // Even ones: 2^mu / (50 - 1) decides between one and all.
+  const std::vector<float> even(50, 1.0f);
+  Candidates one(*ScalarKernels(), even, 1.0f, room);
+  one.KeepZipf(5);
+  EXPECT_EQ(Ids(one), (std::vector<int32_t>{0}));
+  Candidates all(*ScalarKernels(), even, 1.0f, room);
+  all.KeepZipf(6);
+  EXPECT_EQ(all.ids().size(), 50u);
+  const std::vector<float> single = {3};
+  Candidates only(*ScalarKernels(), single, 1.0f, room);
+  only.KeepZipf(0);
+  EXPECT_EQ(only.ids().size(), 1u);
+}
+
+TEST(Candidates, TemperChangesWhatLaterCutsSee) {
+  const float ln2 = std::log(2.0f);
+  const std::vector<float> logits = {0, ln2, -INFINITY};  // 1 and 2 of 3
+  Candidates::Room room;
+  Candidates cold(*ScalarKernels(), logits, 1.0f, room);
+  cold.KeepTopP(0.67f);
+  EXPECT_EQ(Ids(cold), (std::vector<int32_t>{0, 1}));
+  Candidates warm(*ScalarKernels(), logits, 1.0f, room);
+  warm.Temper(0.5f);  // 1 and 4 of 5
+  warm.KeepTopP(0.67f);
+  EXPECT_EQ(Ids(warm), (std::vector<int32_t>{1}));
+  Candidates greedy(*ScalarKernels(), logits, 1.0f, room);
+  greedy.Temper(0);
+  EXPECT_EQ(Ids(greedy), (std::vector<int32_t>{1}));
 }
 
 TEST(Candidates, ValuesThatTurnASamplerOffKeepAll) {

@@ -41,6 +41,7 @@ std::vector<DriverRequest> RandomRequests(uint64_t seed) {
     if (i % 4 == 3) sampling.top_k = 7;
     if (i % 5 == 0) sampling.frequency_penalty = 0.5f;
     if (i % 7 == 0) sampling.repetition_penalty = 1.3f;
+    if (i % 14 == 7) sampling.penalty_last_n = 9;
     requests.push_back(request);
   }
   return requests;

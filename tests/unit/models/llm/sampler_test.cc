@@ -10,54 +10,10 @@
 #include <random>
 #include <set>
 
+#include "tests/unit/models/llm/sampler_fixture.h"
+
 namespace millrace::models {
 namespace {
-
-class SamplerTest : public testing::Test {
- protected:
-  int32_t Sample(std::vector<float> logits, int32_t position = 0,
-                 int32_t score_id = kSample) {
-    return SampleDrawn(std::move(logits), position, score_id).id;
-  }
-  Sampler::Drawn SampleDrawn(std::vector<float> logits, int32_t position = 0,
-                             int32_t score_id = kSample) {
-    Make(logits.size());
-    top_.assign(kMaxTopLogprobs, {});
-    return sampler_->Sample(0, position, score_id, drafts_, logits, top_,
-                            scratch_, mask_);
-  }
-  void Make(size_t vocab) {
-    if (sampler_ != nullptr) return;
-    sampler_ = std::make_unique<Sampler>(*ScalarKernels(),
-                                         static_cast<int32_t>(vocab), 1);
-    Init();
-  }
-  void Init() {
-    sampler_->InitSlot({.slot = 0,
-                        .sampling = &params_,
-                        .prompt = prompt_,
-                        .output = answer_});
-  }
-  // The ids that occur in many draws, with their shares.
-  std::map<int32_t, double> Shares(const std::vector<float>& logits,
-                                   int draws = 20000) {
-    std::map<int32_t, double> shares;
-    for (int i = 0; i < draws; ++i) shares[Sample(logits, i)] += 1.0 / draws;
-    return shares;
-  }
-  std::set<int32_t> Drawn(const std::vector<float>& logits) {
-    std::set<int32_t> ids;
-    for (const auto& [id, share] : Shares(logits, 3000)) ids.insert(id);
-    return ids;
-  }
-
-  SamplingParams params_;
-  std::vector<int32_t> prompt_, answer_, drafts_;
-  std::vector<uint32_t> mask_;  // empty: all tokens are allowed
-  std::unique_ptr<Sampler> sampler_;
-  Sampler::Scratch scratch_;
-  std::vector<TokenLogprob> top_;
-};
 
 TEST_F(SamplerTest, GreedyTakesTheLowestOfEqualIds) {
   params_.temperature = 0;
@@ -205,6 +161,8 @@ TEST_F(SamplerTest, DraftsCountAsIfTheyHadBeenDrawn) {
     params_.repetition_penalty = i % 2 == 0 ? 1.0f : 1.5f;
     params_.presence_penalty = static_cast<float>(uniform(-1, 1));
     params_.frequency_penalty = static_cast<float>(uniform(-1, 1));
+    params_.penalty_last_n = i % 5 == 0 ? uniform(1, 8) : 0;
+    params_.dry_first = i % 7 == 0;
     params_.dry = {.multiplier = i % 4 == 0 ? 0.0f : 0.8f,
                    .allowed_length = i % 2};
     params_.stop_ids = {1, 2};
@@ -250,100 +208,6 @@ TEST_F(SamplerTest, BiasAndForbiddenStops) {
   EXPECT_EQ(Sample({1, 0, 0}), 0);  // forbidden in spite of its bias
   sampler_->Count(0, {0, 0});
   EXPECT_EQ(Sample({1, 0, 0}), 2);
-}
-
-TEST_F(SamplerTest, DryComesBeforeGreedyAndRemembersTheText) {
-  params_.temperature = 0;
-  params_.dry = {.multiplier = 2, .allowed_length = 2};
-  prompt_ = {0, 1, 2};
-  answer_ = {0, 1};
-  // 2 came next after 0 1: its 3 becomes 1.
-  EXPECT_EQ(Sample({0, 0, 3, 2}), 3);
-  sampler_->Count(0, {3, 0});
-  EXPECT_EQ(Sample({0, 0, 3, 2}), 2);
-}
-
-// With a cut that keeps one token, which tokens are possible shows the order.
-TEST_F(SamplerTest, LlamaSamplersSeeProbabilitiesBeforeTemperature) {
-  const float ln2 = std::log(2.0f);
-  const std::vector<float> logits = {3 * ln2, 2 * ln2, ln2, 0};  // 8, 4, 2, 1
-  params_.temperature = 100;                                     // all but even
-  params_.top_p = 0.5f;  // 8 of 15 hold it
-  EXPECT_GT(Drawn(logits).size(), 1u) << "vLLM's order";
-  params_.top_n_sigma = 50;  // cuts nothing
-  Init();
-  EXPECT_EQ(Drawn(logits), (std::set<int32_t>{0})) << "llama.cpp's order";
-}
-
-TEST_F(SamplerTest, XtcActsOnItsShareOfDraws) {
-  const float ln2 = std::log(2.0f);
-  params_.xtc_probability = 0.25f;
-  params_.xtc_threshold = 0.2f;
-  // 4, 2, 1, 1 of 8: a quarter of the draws lack the first token, and then the
-  // second has half of what is left.
-  const auto shares = Shares({2 * ln2, ln2, 0, 0});
-  EXPECT_NEAR(shares.at(0), 0.75 * 0.5, 0.018);
-  EXPECT_NEAR(shares.at(1), 0.75 * 0.25 + 0.25 * 0.5, 0.018);
-}
-
-TEST_F(SamplerTest, ARangeOfTemperaturesFollowsTheEntropy) {
-  // Even: the greatest temperature, which changes nothing; all but certain:
-  // the least, 0.
-  params_.dynatemp_range = 1;
-  EXPECT_EQ(Drawn({0, 0, 0, 0}).size(), 4u);
-  const float ln2 = std::log(2.0f);
-  sampler_.reset();  // the next has a vocabulary of two
-  // 2 and 1 of 3: entropy 0.918 bits of 1, temperature 1.837.
-  const auto shares = Shares({ln2, 0});
-  const double weight = std::pow(2.0, 1 / (2 * 0.9182958));
-  EXPECT_NEAR(shares.at(0), weight / (weight + 1), 0.018);
-}
-
-// Source: algorithm 1 of the paper, in its second version as llama.cpp has it.
-TEST_F(SamplerTest, MirostatFollowsItsOwnDraws) {
-  std::mt19937 random(3);
-  std::normal_distribution<float> normal(0, 2);
-  constexpr int32_t kVocab = 50;
-  params_.mirostat = {.on = true, .tau = 2, .eta = 0.3f};
-  params_.temperature = 0.7f;
-  params_.top_k = 1;  // without effect
-  Make(kVocab);
-  double mu = 2 * 2.0;
-  float known_mu = 0;
-  std::set<int32_t> ids;
-  for (int32_t position = 0; position < 200; ++position) {
-    std::vector<float> logits(kVocab);
-    for (float& x : logits) x = normal(random);
-    double sum = 0;
-    for (const float x : logits) sum += std::exp(x / 0.7);
-    const auto p = [&](int32_t id) { return std::exp(logits[id] / 0.7) / sum; };
-    double kept = 0;
-    for (int32_t id = 0; id < kVocab; ++id) {
-      if (-std::log2(p(id)) <= mu) kept += p(id);
-    }
-    const Sampler::Drawn drawn = SampleDrawn(logits, position);
-    ids.insert(drawn.id);
-    const double surprise = kept == 0 ? 0 : -std::log2(p(drawn.id) / kept);
-    if (kept > 0) {
-      EXPECT_LE(-std::log2(p(drawn.id)), mu + 1e-4);
-    }
-    mu -= 0.3 * (surprise - 2);
-    // 200 steps of float arithmetic on values below 10.
-    EXPECT_NEAR(drawn.mirostat_mu, mu, 1e-3) << "position " << position;
-    if (position == 100) {
-      // As after a preemption: the slot is made again from what was drawn.
-      sampler_->InitSlot({.slot = 0,
-                          .sampling = &params_,
-                          .prompt = {},
-                          .output = {},
-                          .mirostat_mu = drawn.mirostat_mu});
-    } else {
-      sampler_->Count(0, drawn);
-    }
-    known_mu = drawn.mirostat_mu;
-  }
-  EXPECT_NE(known_mu, 4.0f);
-  EXPECT_GT(ids.size(), 5u);
 }
 
 TEST_F(SamplerTest, LogprobsAreOfTheUnchangedDistribution) {

@@ -62,10 +62,8 @@ TEST(LlamaInput, SamplingFieldsAreRead) {
   EXPECT_EQ(Read(R"({"n_probs": 0})")->options.logprobs, std::nullopt);
   EXPECT_EQ(Read(R"({"logprobs": 0})")->options.logprobs, std::nullopt);
   EXPECT_EQ(Read(R"({"logprobs": 2})")->options.logprobs, 2);
-  for (const char* field : {"lora", "grammar_lazy", "min_keep"}) {
-    const std::string value = std::string(field) == "lora" ? "[{}]"
-                              : *field == 'm'              ? "3"
-                                                           : "true";
+  for (const char* field : {"lora", "grammar_lazy"}) {
+    const std::string value = *field == 'l' ? "[{}]" : "true";
     EXPECT_EQ(Read("{\"" + std::string(field) + "\": " + value + "}")
                   .status()
                   .field(),

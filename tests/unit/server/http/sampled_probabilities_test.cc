@@ -53,7 +53,20 @@ TEST(SampledProbabilities, GreedyDrawsOne) {
   EXPECT_EQ(Told({.temperature = 0}), "3:100 drew 100");
   EXPECT_EQ(Told({.top_k = 1, .repetition_penalty = 1.1}), "3:100 drew 100");
   // Mirostat looks at no top_k.
-  EXPECT_EQ(Told({.top_k = 1, .mirostat = true}), "post_sampling_probs");
+  EXPECT_EQ(Told({.top_k = 1, .mirostat = 2}), "post_sampling_probs");
+}
+
+TEST(SampledProbabilities, AnOrderOfItsOwnIsNotTold) {
+  using enum models::DrawStage;
+  // Cuts by the model's own probabilities: 4 and 3 of 9 hold 0.6.
+  EXPECT_EQ(Told({.temperature = 0.5,
+                  .top_k = 3,
+                  .top_p = 0.6,
+                  .sampler_order = {kTopK, kTopP, kTemperature}}),
+            "1:64 2:36 drew 0");
+  EXPECT_EQ(Told({.top_k = 3, .sampler_order = {kTemperature, kTopK}}),
+            "post_sampling_probs");
+  EXPECT_EQ(Told({.top_k = 3, .min_keep = 2}), "post_sampling_probs");
 }
 
 TEST(SampledProbabilities, CandidatesAreCutInTheSamplersOrder) {
