@@ -210,8 +210,11 @@ Status GenerateSession::SubmitAll() {
   task.sampling.grammar =
       WithReasoning(*parts_, request_, task.prompt, std::move(grammar_),
                     /*of_content=*/!holds_call_);
-  if (!siblings_.empty()) task.fork_group = std::make_shared<char>();
   task.num_completions = static_cast<int32_t>(siblings_.size()) + 1;
+  if (!siblings_.empty()) {
+    task.fork_group = std::make_shared<scheduler::ForkGroup>(
+        scheduler::ForkGroup{.num_left = task.num_completions});
+  }
   const OutputProcessor::Options output =
       OutputOptionsOf(*parts_, request_, task);
 

@@ -56,7 +56,8 @@ class EngineImpl final : public Engine {
         draft_(std::move(draft)),
         metrics_(registry
                      ? EngineMetrics(*registry, options.model, info_.num_pages,
-                                     models::DeviceOf(*runner_))
+                                     models::DeviceOf(*runner_),
+                                     options.speculative.num_tokens)
                      : EngineMetrics()),
         board_(std::make_shared<StatsBoard>()),
         admission_(Admission::Create({

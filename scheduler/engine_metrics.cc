@@ -27,7 +27,8 @@ const std::vector<double>& TokenBuckets() {
 }  // namespace
 
 EngineMetrics::EngineMetrics(MetricRegistry& registry, const std::string& model,
-                             int32_t num_pages, const std::string& device)
+                             int32_t num_pages, const std::string& device,
+                             int32_t most_drafted)
     : LoadMetrics(registry, model) {
   const MetricLabels labels = ModelLabels(model);
 
@@ -57,12 +58,20 @@ EngineMetrics::EngineMetrics(MetricRegistry& registry, const std::string& model,
       "computed.",
       labels);
 
+  drafts = registry.AddCounter("millrace_spec_decode_num_drafts_total",
+                               "Drafts that steps have checked.", labels);
   draft_tokens =
       registry.AddCounter("millrace_spec_decode_num_draft_tokens_total",
                           "Draft tokens that steps have checked.", labels);
   accepted_tokens = registry.AddCounter(
       "millrace_spec_decode_num_accepted_tokens_total",
       "Of those, tokens that were accepted and saved a step.", labels);
+  for (int32_t i = 0; i < most_drafted; ++i) {
+    accepted_at.push_back(registry.AddCounter(
+        "millrace_spec_decode_num_accepted_tokens_per_pos_total",
+        "The same by the token's place in its draft, from 0 on.",
+        With(labels, "position", std::to_string(i))));
+  }
   draft_seconds =
       registry.AddCounter("millrace_spec_decode_draft_seconds_total",
                           "Time that a draft model took, its reading of "
@@ -186,13 +195,22 @@ void EngineMetrics::AddRequestMetrics(MetricRegistry& registry,
                       "From a completion's first step to its first token.");
   decode_time = time("millrace_decode_time_seconds",
                      "From a completion's first token to its end.");
+  time_per_token =
+      time("millrace_request_time_per_output_token_seconds",
+           "Mean time between two tokens of ended completions that have two.");
   const auto tokens = [&](const char* name, const char* help) {
     return registry.AddHistogram(name, help, TokenBuckets(), labels);
   };
   request_prompt_tokens =
       tokens("millrace_request_prompt_tokens", "Tokens of ended prompts.");
+  request_computed_prompt =
+      tokens("millrace_request_computed_prompt_tokens",
+             "Of those, tokens that were not in the prefix cache.");
   request_generation_tokens = tokens("millrace_request_generation_tokens",
                                      "Tokens of ended completions.");
+  request_longest = tokens("millrace_request_longest_completion_tokens",
+                           "Tokens of the longest completion of a request, "
+                           "when all have ended.");
   request_max_tokens =
       tokens("millrace_request_max_tokens", "max_tokens of ended completions.");
   request_n = tokens("millrace_request_n", "Completions that requests ask.");
@@ -239,9 +257,24 @@ void EngineMetrics::AddEnding(const Job& job, const StreamEnd& end,
     prefill_time.Observe(Seconds(job.first_token - job.began));
     decode_time.Observe(Seconds(now - job.first_token));
   }
+  if (end.output_tokens > 1) {
+    time_per_token.Observe(Seconds(job.last_token - job.first_token) /
+                           (end.output_tokens - 1));
+  }
+  if (job.scheduled) {
+    request_computed_prompt.Observe(end.prompt_tokens -
+                                    std::max(job.sequence.num_found, 0));
+  }
   request_prompt_tokens.Observe(end.prompt_tokens);
   request_generation_tokens.Observe(end.output_tokens);
   request_max_tokens.Observe(job.sequence.max_output);
+  int32_t longest = end.output_tokens;
+  if (ForkGroup* group = job.fork_group.get()) {
+    longest = group->longest_output =
+        std::max(group->longest_output, end.output_tokens);
+    if (--group->num_left != 0) return;
+  }
+  request_longest.Observe(longest);
 }
 
 void EngineMetrics::AddScheduled(const Sequence& sequence,
@@ -280,6 +313,17 @@ void EngineMetrics::SetPeaks(const models::RunnerRoofline& roofline) const {
   peak_read.Set(roofline.read_bytes_per_s);
   peak_macs.Set(roofline.macs_per_s);
   barrier.Set(roofline.barrier_s);
+}
+
+void EngineMetrics::AddDraft(int32_t num_tokens, int32_t num_accepted) const {
+  if (num_tokens == 0) return;
+  drafts.Add();
+  draft_tokens.Add(num_tokens);
+  accepted_tokens.Add(num_accepted);
+  const auto places = static_cast<int32_t>(accepted_at.size());
+  for (int32_t i = 0; i < std::min(num_accepted, places); ++i) {
+    accepted_at[static_cast<size_t>(i)].Add();
+  }
 }
 
 void EngineMetrics::AddPhases(const models::StepAccount& step) const {

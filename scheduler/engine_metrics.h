@@ -5,6 +5,7 @@
 #include <array>
 #include <memory>
 #include <string>
+#include <vector>
 
 #include "config/base/metrics.h"
 #include "config/base/mutex.h"
@@ -40,8 +41,10 @@ class StatsBoard {
 
 struct EngineMetrics : LoadMetrics {
   EngineMetrics() = default;  // counts nothing
+  // `draft_tokens`: of a sequence and step, at most.
   EngineMetrics(MetricRegistry& registry, const std::string& model,
-                int32_t num_pages, const std::string& device);
+                int32_t num_pages, const std::string& device,
+                int32_t draft_tokens);
 
   Counter preemptions;
   Counter prompt_tokens;
@@ -50,8 +53,10 @@ struct EngineMetrics : LoadMetrics {
   Counter prefix_cache_queries;
   Counter prefix_cache_hits;
   Counter offload_hit_tokens;
+  Counter drafts;
   Counter draft_tokens;
   Counter accepted_tokens;
+  std::vector<Counter> accepted_at;  // by the place in the draft
   Counter draft_seconds;
   Counter steps_ahead;
   Counter discarded_rows;
@@ -69,10 +74,14 @@ struct EngineMetrics : LoadMetrics {
   Histogram inference_time;
   Histogram prefill_time;
   Histogram decode_time;
+  Histogram time_per_token;
   Histogram request_prompt_tokens;
+  Histogram request_computed_prompt;
   Histogram request_generation_tokens;
   Histogram request_max_tokens;
   Histogram request_n;  // of each request
+  // Of each request, when its last completion ends.
+  Histogram request_longest;
 
   // Set at each scrape from the board, as running and waiting are.
   Gauge pages_free;
@@ -97,6 +106,8 @@ struct EngineMetrics : LoadMetrics {
   void SetPrices(const StepCost::Prices& prices) const;
   void SetPeaks(const models::RunnerRoofline& roofline) const;
   void AddPhases(const models::StepAccount& step) const;
+  // A step has checked a draft of so many tokens.
+  void AddDraft(int32_t num_tokens, int32_t num_accepted) const;
   // The job has ended so, now.
   void AddEnding(const Job& job, const StreamEnd& end, Clock::Time now) const;
   // Its first step is planned; `looks_up`: prompts are, in the prefix cache.

@@ -98,8 +98,7 @@ void EngineLoop::ApplyRows(const StepInFlight& step,
   }
   const int32_t num_new = sequence.num_tokens() - num_known;
   metrics_.generation_tokens.Add(num_new);
-  metrics_.draft_tokens.Add(planned.num_draft);
-  metrics_.accepted_tokens.Add(std::max(num_new - 1, 0));
+  metrics_.AddDraft(planned.num_draft, std::max(num_new - 1, 0));
   if (speculation_ && num_new > 0) {
     speculation_->Learn(job.drafts, planned.num_draft,
                         std::span(sequence.tokens).subspan(num_known));

@@ -22,7 +22,8 @@ namespace millrace::scheduler {
 struct Job {
   Sequence sequence;
   DraftRecord drafts;
-  std::shared_ptr<const void> fork_group;  // keeps sequence.fork_group unique
+  std::shared_ptr<ForkGroup>
+      fork_group;  // that of sequence.fork_group; or null
   models::SamplingParams sampling;
   std::shared_ptr<const models::LoraAdapter> adapter;          // or null
   std::shared_ptr<const models::PromptEmbeddings> embeddings;  // or null

@@ -36,6 +36,13 @@ struct PromptProgress {
   double seconds = 0;     // since its first step began
 };
 
+// What the completions of one request have in common (n > 1): the prompt, and
+// what is counted once. Made for a request; then engine thread only.
+struct ForkGroup {
+  int32_t num_left = 0;        // completions that have not ended
+  int32_t longest_output = 0;  // of those that have, in tokens
+};
+
 struct GenerateTask {
   std::vector<int32_t> prompt;      // at least one token
   models::SamplingParams sampling;  // its stop_ids end the completion
@@ -56,7 +63,7 @@ struct GenerateTask {
   TenantShare tenant = {};
   // The same for tasks with the same prompt that want it computed once (n > 1);
   // null: it is alone. Shared so that its address means one request only.
-  std::shared_ptr<const void> fork_group;
+  std::shared_ptr<ForkGroup> fork_group;
   std::stop_token stop;          // the client is gone
   std::shared_ptr<Trace> trace;  // may be null
 };

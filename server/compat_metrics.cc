@@ -2,13 +2,12 @@
 // (docs/user_guide/metrics.md), TorchServe 0.12 (ts/configs/metrics.yaml) and
 // llama.cpp of 2026 (tools/server/README.md) export them.
 //
-// Left out of vLLM: the kv_block_* histograms (off by default there). Left out
-// of Triton: nv_inference_first_response_histogram_ms and the *_summary_us (off
-// by default there), nv_cache_hit_duration_per_model and
-// nv_cache_miss_duration_per_model (not measured) and nv_pinned_memory_pool_*
-// (no pool). Left out of llama.cpp:
-// spec_decode_num_drafts_total and
-// spec_decode_num_accepted_tokens_per_pos_total.
+// Left out of vLLM: the kv_block_* histograms (off by default there),
+// num_requests_waiting_by_reason, prompt_tokens_by_source_total, mm_cache_* and
+// external_prefix_cache_* (not counted in these ways). Left out of Triton:
+// nv_inference_first_response_histogram_ms and the *_summary_us (off by default
+// there), nv_cache_hit_duration_per_model and nv_cache_miss_duration_per_model
+// (not measured) and nv_pinned_memory_pool_* (no pool).
 #include "server/compat_metrics.h"
 
 #include <algorithm>
@@ -57,6 +56,8 @@ void AddVllm(Aliases& all) {
        "millrace_prompt_tokens_total"},
       {"vllm:generation_tokens_total", "Tokens generated.", kCounter,
        "millrace_generation_tokens_total"},
+      {"vllm:prompt_tokens_cached_total", "Prompt tokens found computed.",
+       kCounter, "millrace_prefix_cache_hits_total"},
       {"vllm:prefix_cache_queries_total", "Prompt tokens looked up.", kCounter,
        "millrace_prefix_cache_queries_total"},
       {"vllm:prefix_cache_hits_total", "Prompt tokens found computed.",
@@ -65,6 +66,8 @@ void AddVllm(Aliases& all) {
        "millrace_preemptions_total"},
       {"vllm:admission_rejections_total", "Requests refused a place.", kCounter,
        "millrace_admission_refusals_total"},
+      {"vllm:spec_decode_num_drafts_total", "Drafts checked.", kCounter,
+       "millrace_spec_decode_num_drafts_total"},
       {"vllm:spec_decode_num_draft_tokens_total", "Draft tokens checked.",
        kCounter, "millrace_spec_decode_num_draft_tokens_total"},
       {"vllm:spec_decode_num_accepted_tokens_total", "Draft tokens accepted.",
@@ -86,13 +89,19 @@ void AddVllm(Aliases& all) {
        kHistogram, "millrace_prefill_time_seconds"},
       {"vllm:request_decode_time_seconds", "First token to end.", kHistogram,
        "millrace_decode_time_seconds"},
+      {"vllm:request_time_per_output_token_seconds",
+       "Mean time between tokens of completions.", kHistogram,
+       "millrace_request_time_per_output_token_seconds"},
       {"vllm:request_prompt_tokens", "Tokens of prompts.", kHistogram,
        "millrace_request_prompt_tokens"},
+      {"vllm:request_prefill_kv_computed_tokens",
+       "Tokens of prompts that were computed.", kHistogram,
+       "millrace_request_computed_prompt_tokens"},
       {"vllm:request_generation_tokens", "Tokens of completions.", kHistogram,
        "millrace_request_generation_tokens"},
       {"vllm:request_max_num_generation_tokens",
-       "Tokens of completions, each of a request's n by itself.", kHistogram,
-       "millrace_request_generation_tokens"},
+       "Tokens of the longest of a request's n completions.", kHistogram,
+       "millrace_request_longest_completion_tokens"},
       {"vllm:request_params_max_tokens", "max_tokens asked for.", kHistogram,
        "millrace_request_max_tokens"},
       {"vllm:request_params_n", "n asked for.", kHistogram,
@@ -107,6 +116,10 @@ void AddVllm(Aliases& all) {
          .source = each.source,
          .part = each.kind == kHistogram ? MetricPart::kHistogram : kValue});
   }
+  add({.name = "vllm:spec_decode_num_accepted_tokens_per_pos_total",
+       .help = "Draft tokens accepted, by their place in the draft.",
+       .source = "millrace_spec_decode_num_accepted_tokens_per_pos_total",
+       .labels = {{"position", "position"}}});
   add({.name = "vllm:cache_config_info",
        .help = "Always 1; sizes of the KV cache in labels.",
        .kind = kGauge,
@@ -396,6 +409,8 @@ void AddLlama(Aliases& all) {
        "millrace_batch_size", kCount},
       {"llamacpp:n_tokens_max", "Tokens of the longest sequence.", kCounter,
        "millrace_longest_sequence_tokens", MetricPart::kGreatest},
+      {"llamacpp:spec_decode_num_drafts_total", "Drafts checked.", kCounter,
+       "millrace_spec_decode_num_drafts_total"},
       {"llamacpp:spec_decode_num_draft_tokens_total", "Draft tokens checked.",
        kCounter, "millrace_spec_decode_num_draft_tokens_total"},
       {"llamacpp:spec_decode_num_accepted_tokens_total",
@@ -413,6 +428,10 @@ void AddLlama(Aliases& all) {
          .source = each.source,
          .part = each.part});
   }
+  add({.name = "llamacpp:spec_decode_num_accepted_tokens_per_pos_total",
+       .help = "Draft tokens accepted, by their place in the draft.",
+       .source = "millrace_spec_decode_num_accepted_tokens_per_pos_total",
+       .labels = {{"position", "position"}}});
   add({.name = "llamacpp:n_busy_slots_per_decode",
        .help = "Mean sequences of a step.",
        .kind = kGauge,

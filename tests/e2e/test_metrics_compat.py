@@ -25,6 +25,12 @@ EXPECTED = {
     "vllm:generation_tokens_total": ("counter", VLLM),
     "vllm:prefix_cache_queries_total": ("counter", VLLM),
     "vllm:prefix_cache_hits_total": ("counter", VLLM),
+    "vllm:prompt_tokens_cached_total": ("counter", VLLM),
+    **{f"{server}:spec_decode_num_{name}_total": ("counter", labels | more)
+       for server, labels in (("vllm", VLLM), ("llamacpp", set()))
+       for name, more in (("drafts", set()), ("draft_tokens", set()),
+                          ("accepted_tokens", set()),
+                          ("accepted_tokens_per_pos", {"position"}))},
     "vllm:num_preemptions_total": ("counter", VLLM),
     "vllm:admission_rejections_total": ("counter", VLLM),
     "vllm:request_success_total": ("counter", VLLM | {"finished_reason"}),
@@ -35,6 +41,8 @@ EXPECTED = {
         "request_prefill_time_seconds", "request_decode_time_seconds",
         "request_prompt_tokens", "request_generation_tokens",
         "request_max_num_generation_tokens",
+        "request_time_per_output_token_seconds",
+        "request_prefill_kv_computed_tokens",
         "request_params_n", "request_params_max_tokens",
         "iteration_tokens_total")},
     **{f"nv_inference_{name}": ("counter", {"model", "version"}) for name in (
@@ -139,8 +147,7 @@ def test_names_types_and_labels_are_those_of_the_other_servers(compat):
             assert set(each) - {"le"} == labels, name
     foreign = {name for name in types
                if not name.startswith(("millrace_", "process_"))}
-    spec_decode = {name for name in foreign if "spec_decode" in name}
-    assert foreign - spec_decode == set(EXPECTED)
+    assert foreign == set(EXPECTED)
 
 
 def test_values_are_our_own(compat):
@@ -160,6 +167,13 @@ def test_values_are_our_own(compat):
     assert success == {"stop": 1, "length": 3, "abort": 0}
     assert total(values, "vllm:request_params_n_count") == 3
     assert total(values, "vllm:request_params_n_sum") == 4
+    # One of three requests has two completions, of 9 tokens both.
+    longest = "vllm:request_max_num_generation_tokens"
+    assert total(values, longest + "_count") == 3
+    assert total(values, longest + "_sum") == total(
+        values, "vllm:request_generation_tokens_sum") - 9
+    assert total(values, "vllm:request_prefill_kv_computed_tokens_sum") == \
+        total(values, "millrace_computed_prompt_tokens_total")
     assert not [labels for labels in
                 labels_of(values, "vllm:num_requests_running")
                 if labels["model_name"] == "mlp"]
@@ -203,6 +217,24 @@ def test_values_are_our_own(compat):
     assert total(values, "WorkerThreadTime", ModelName="mlp") == pytest.approx(
         total(values, "millrace_batch_overhead_seconds_sum", model="mlp") * 1e3)
     assert total(values, "WorkerThreadTime", ModelName="mlp") > 0
+
+
+def test_draft_tokens_by_their_place(compat):
+    post(compat, "/v1/completions",
+         {"model": MODEL_ID, "prompt": "one two three " * 20, "max_tokens": 60,
+          "temperature": 0, "ignore_eos": True})
+    _, values = scrape(compat)
+    for server in ("vllm", "llamacpp"):
+        def of(name, **labels):
+            return total(values, f"{server}:spec_decode_num_{name}_total",
+                         **labels)
+        places = [of("accepted_tokens_per_pos", position=str(i)) for i in range(
+            len(labels_of(values, f"{server}:spec_decode_num_accepted_tokens"
+                          "_per_pos_total")))]
+        assert len(places) > 1
+        assert places == sorted(places, reverse=True)
+        assert sum(places) == of("accepted_tokens") > 0
+        assert places[0] <= of("drafts") <= of("draft_tokens")
 
 
 def test_without_the_switch_only_our_own_names(server):

@@ -61,6 +61,29 @@ struct World {
   }
   double drafted() { return Metric("num_draft_tokens"); }
   double accepted() { return Metric("num_accepted_tokens"); }
+  // A token is accepted behind those before it in its draft.
+  void ExpectPlacesAddUp(int places) {
+    const std::string text = registry.Text();
+    double sum = 0;
+    double before = Metric("num_drafts");
+    EXPECT_GT(before, 0);
+    EXPECT_GE(drafted(), before);
+    for (int i = 0; i < places; ++i) {
+      const std::string line =
+          "millrace_spec_decode_num_accepted_tokens_per_pos_total{model="
+          "\"fake\",position=\"" +
+          std::to_string(i) + "\",version=\"1\"} ";
+      const size_t at = text.find(line);
+      ASSERT_NE(at, std::string::npos) << line;
+      const double here = std::stod(text.substr(at + line.size()));
+      EXPECT_LE(here, before) << i;
+      before = here;
+      sum += here;
+    }
+    EXPECT_EQ(sum, accepted());
+    EXPECT_EQ(text.find("position=\"" + std::to_string(places) + "\""),
+              std::string::npos);
+  }
 
   void ExpectAnswer(const GenerateTask& task, Reader& reader) {
     ASSERT_EQ(reader.EndCode(), StatusCode::kOk);
@@ -170,7 +193,7 @@ TEST(EngineDraft, AnswersAreTheSameUnderPreemptionSamplingAndShortDrafts) {
                    .speculative = {.num_tokens = 6, .always = true}});
       std::vector<GenerateTask> tasks;
       std::vector<Reader> readers;
-      std::vector<std::shared_ptr<char>> fork_groups;
+      std::vector<std::shared_ptr<ForkGroup>> fork_groups;
       for (int32_t i = 0; i < 12; ++i) {
         // Prompts begin alike; some are siblings, drawn with other seeds.
         GenerateTask task = Greedy(20 + 60 * (i % 4), 7 * (i % 2), 120);
@@ -178,7 +201,7 @@ TEST(EngineDraft, AnswersAreTheSameUnderPreemptionSamplingAndShortDrafts) {
         task.sampling.seed = static_cast<uint64_t>(i % 5);
         task.sampling.logprobs = true;
         task.prompt_logprobs = i % 6 == 5;
-        if (i % 4 == 1) fork_groups.push_back(std::make_shared<char>());
+        if (i % 4 == 1) fork_groups.push_back(std::make_shared<ForkGroup>());
         if (i % 4 == 1 || i % 4 == 2) {
           task.prompt = Prompt(100, 3);
           task.fork_group = fork_groups.back();
@@ -191,6 +214,7 @@ TEST(EngineDraft, AnswersAreTheSameUnderPreemptionSamplingAndShortDrafts) {
       }
       preemptions += world.engine->stats().preemptions;
       EXPECT_GT(world.accepted(), 0);
+      world.ExpectPlacesAddUp(6);
       world.ExpectNothingHeld();
     }
   }

@@ -340,7 +340,7 @@ TEST(Engine, FamilyComputesItsPromptOnce) {
         MakeEngine({.gate = gate}, {.enable_prefix_caching = caching});
     Reader before(MustSubmit(*engine, MakeTask({1}, 1)));
     gate->AwaitBlocked();
-    const auto fork_group = std::make_shared<int>(0);
+    const auto fork_group = std::make_shared<ForkGroup>();
     const auto prompt = LongPrompt(150, 1);
     std::vector<Reader> readers;
     for (uint64_t i = 0; i < 5; ++i) {
@@ -390,6 +390,34 @@ TEST(Engine, CountsWhatItDoes) {
                               ",reason=\"queue_full\",version=\"1\"} 1\n"));
   EXPECT_THAT(text, HasSubstr("millrace_kv_pages{model=\"fake\",state=\"free\","
                               "version=\"1\"} 64\n"));
+}
+
+TEST(Engine, ARequestsLongestCompletionIsCountedOnce) {
+  MetricRegistry registry;
+  auto engine = MakeEngine({}, {}, &registry);
+  const auto counted = [&](const std::string& what) {
+    const std::string text = registry.Text();
+    const std::string line =
+        "millrace_request_" + what + "{model=\"fake\",version=\"1\"} ";
+    const size_t at = text.find(line);
+    return at == std::string::npos ? -1.0
+                                   : std::stod(text.substr(at + line.size()));
+  };
+  const auto group = std::make_shared<ForkGroup>(ForkGroup{.num_left = 3});
+  for (const int32_t tokens : {4, 9, 2}) {
+    EXPECT_EQ(counted("longest_completion_tokens_count"), 0);
+    GenerateTask task = MakeTask({1, 2, 3}, tokens);
+    task.fork_group = group;
+    ASSERT_TRUE(Reader(MustSubmit(*engine, std::move(task))).AwaitEnd());
+  }
+  EXPECT_EQ(counted("longest_completion_tokens_count"), 1);
+  EXPECT_EQ(counted("longest_completion_tokens_sum"), 9);
+  ASSERT_TRUE(Reader(MustSubmit(*engine, MakeTask({7}, 5))).AwaitEnd());
+  EXPECT_EQ(counted("longest_completion_tokens_count"), 2);
+  EXPECT_EQ(counted("longest_completion_tokens_sum"), 14);
+  EXPECT_EQ(counted("generation_tokens_sum"), 4 + 9 + 2 + 5);
+  EXPECT_EQ(counted("time_per_output_token_seconds_count"), 4);
+  EXPECT_EQ(counted("computed_prompt_tokens_count"), 4);
 }
 
 }  // namespace
