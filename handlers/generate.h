@@ -14,6 +14,7 @@
 #include "handlers/parsers/formats.h"
 #include "handlers/pool.h"
 #include "models/grammar/grammar_compiler.h"
+#include "models/grammar/reasoning_grammar.h"
 #include "models/text/chat_template.h"
 #include "models/text/generation_defaults.h"
 #include "models/text/tokenizer.h"
@@ -31,6 +32,9 @@ struct GenerateParts {
   std::function<std::shared_ptr<const models::LoraAdapter>()> adapter = {};
   models::GenerationDefaults defaults = {};
   OutputFormats formats = {};  // how the model writes calls and reasoning
+  // Of the tokenizer's vocabulary; shared by all that have this tokenizer.
+  std::shared_ptr<models::TagEnds> tag_ends =
+      std::make_shared<models::TagEnds>();
   // Those that requests may name (logits_processor_fields.h).
   std::vector<std::string> logits_processors = {};
   std::string bos_text;

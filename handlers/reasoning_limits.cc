@@ -76,6 +76,7 @@ std::shared_ptr<const models::TokenGrammar> WithReasoning(
   rules.piece = [tokenizer = parts.tokenizer](int32_t id) {
     return tokenizer->Piece(id, /*with_special=*/true);
   };
+  rules.tag_ends = parts.tag_ends;
   return models::MakeReasoningGrammar(std::move(rules), std::move(grammar));
 }
 

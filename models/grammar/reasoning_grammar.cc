@@ -24,22 +24,8 @@ struct Shared {
   std::shared_ptr<const TokenGrammar> behind;  // or null
   // Tokens that may end the closing tag and go on with more than white space:
   // the grammar behind it would not see that.
-  std::vector<int32_t> mixed = {};
+  TagEnds::Ids mixed = {};
 };
-
-std::vector<int32_t> FindMixed(const ReasoningRules& rules) {
-  std::vector<int32_t> found;
-  const char last = rules.close.back();
-  for (int32_t id = 0; id < rules.num_ids; ++id) {
-    const std::string_view text = rules.piece(id);
-    const size_t at = text.find(last);
-    if (at != std::string_view::npos &&
-        !std::ranges::all_of(text.substr(at + 1), IsSpace)) {
-      found.push_back(id);
-    }
-  }
-  return found;
-}
 
 class Matcher final : public GrammarMatcher {
  public:
@@ -70,7 +56,7 @@ class Matcher final : public GrammarMatcher {
     }
     if (!rules_.delays_grammar) return;
     for (const int32_t id : rules_.stop_ids) Bit(id, mask).Clear();
-    for (const int32_t id : shared_->mixed) {
+    for (const int32_t id : *shared_->mixed) {
       if (IsMixed(id, now.matched)) Bit(id, mask).Clear();
     }
   }
@@ -202,11 +188,34 @@ class ReasoningGrammar final : public TokenGrammar {
 
 }  // namespace
 
+TagEnds::Ids TagEnds::With(
+    char last, const std::function<std::string_view(int32_t)>& piece,
+    int32_t num_ids) {
+  MutexLock lock(mu_);
+  Ids& known = found_[last];
+  if (known != nullptr) return known;
+  std::vector<int32_t> found;
+  for (int32_t id = 0; id < num_ids; ++id) {
+    const std::string_view text = piece(id);
+    const size_t at = text.find(last);
+    if (at != std::string_view::npos &&
+        !std::ranges::all_of(text.substr(at + 1), IsSpace)) {
+      found.push_back(id);
+    }
+  }
+  return known = std::make_shared<const std::vector<int32_t>>(std::move(found));
+}
+
 std::shared_ptr<const TokenGrammar> MakeReasoningGrammar(
     ReasoningRules rules, std::shared_ptr<const TokenGrammar> behind) {
   auto shared = std::make_shared<Shared>(
       Shared{.rules = std::move(rules), .behind = std::move(behind)});
-  if (shared->rules.delays_grammar) shared->mixed = FindMixed(shared->rules);
+  ReasoningRules& held = shared->rules;
+  if (held.delays_grammar) {
+    if (held.tag_ends == nullptr) held.tag_ends = std::make_shared<TagEnds>();
+    shared->mixed =
+        held.tag_ends->With(held.close.back(), held.piece, held.num_ids);
+  }
   return std::make_shared<ReasoningGrammar>(std::move(shared));
 }
 

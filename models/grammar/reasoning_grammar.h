@@ -10,15 +10,34 @@
 
 #include <cstdint>
 #include <functional>
+#include <map>
 #include <memory>
 #include <optional>
 #include <string>
 #include <string_view>
 #include <vector>
 
+#include "config/base/mutex.h"
 #include "models/grammar/token_grammar.h"
 
 namespace millrace::models {
+
+// The tokens of a vocabulary that hold a byte with more than white space behind
+// it: they may end a tag and go on. Found once for each byte that is asked for,
+// since all pieces are read for it; a model keeps one of these for its
+// requests. Thread-safe.
+class TagEnds {
+ public:
+  using Ids = std::shared_ptr<const std::vector<int32_t>>;
+
+  // `piece` of the ids below num_ids is that of the one vocabulary.
+  Ids With(char last, const std::function<std::string_view(int32_t)>& piece,
+           int32_t num_ids);
+
+ private:
+  Mutex mu_;
+  std::map<char, Ids> found_ GUARDED_BY(mu_);
+};
 
 struct ReasoningRules {
   std::string open;
@@ -35,6 +54,8 @@ struct ReasoningRules {
   // The bytes of a token, special ones with theirs; of the ids below num_ids.
   std::function<std::string_view(int32_t)> piece;
   int32_t num_ids = 0;
+  // Of this vocabulary; null: what it would keep is found again.
+  std::shared_ptr<TagEnds> tag_ends = {};
 };
 
 // `behind` holds the text behind the reasoning, or, unless `delays_grammar`,

@@ -69,6 +69,7 @@ class ReasoningGrammar : public ::testing::Test {
                                        bool begun, bool grammar,
                                        bool delays = true) {
     ReasoningRules rules;
+    rules.tag_ends = tag_ends_;
     rules.open = "[";
     rules.close = "<>";
     rules.begun = begun;
@@ -76,7 +77,10 @@ class ReasoningGrammar : public ::testing::Test {
     rules.close_ids = {kLess, kMore};
     rules.stop_ids = {kEnd};
     rules.delays_grammar = grammar && delays;
-    rules.piece = Piece;
+    rules.piece = [this](int32_t id) {
+      ++pieces_read_;
+      return Piece(id);
+    };
     rules.num_ids = kVocab;
     return MakeReasoningGrammar(
                rules, grammar ? std::make_shared<OnlyA>(seen_) : nullptr)
@@ -92,6 +96,8 @@ class ReasoningGrammar : public ::testing::Test {
     return ids;
   }
   std::vector<int32_t> seen_;
+  std::shared_ptr<TagEnds> tag_ends_;
+  int pieces_read_ = 0;
 };
 
 TEST_F(ReasoningGrammar, ABudgetThatIsUsedUpForcesTheTag) {
@@ -162,6 +168,24 @@ TEST_F(ReasoningGrammar, AGrammarBeginsBehindTheTag) {
   held->Rollback(2);
   EXPECT_THAT(seen_, IsEmpty());
   EXPECT_EQ(std::ranges::count(Allowed(*held), kMoreText), 0);
+}
+
+TEST_F(ReasoningGrammar, AVocabularyIsReadOnceForAllRequests) {
+  const std::vector<int32_t> alone = Allowed(*Make({}, true, true));
+  tag_ends_ = std::make_shared<TagEnds>();
+  pieces_read_ = 0;
+  Make({}, true, true);
+  EXPECT_EQ(pieces_read_, kVocab);
+  const auto held = Make({}, true, true);
+  EXPECT_EQ(pieces_read_, kVocab);
+  EXPECT_EQ(Allowed(*held), alone);
+  held->Accept(kLess);
+  EXPECT_EQ(std::ranges::count(Allowed(*held), kMoreText), 0);
+  // Another tag may end with another byte.
+  const auto open = tag_ends_->With('<', Piece, kVocab);
+  EXPECT_THAT(*open, ElementsAre(kTag));
+  EXPECT_EQ(tag_ends_->With('<', nullptr, kVocab), open);
+  EXPECT_THAT(*tag_ends_->With('>', nullptr, kVocab), ElementsAre(kMoreText));
 }
 
 TEST_F(ReasoningGrammar, AGrammarOfAllTheTextHoldsReasoningToo) {
