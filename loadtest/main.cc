@@ -74,6 +74,11 @@ StatusOr<int> RunLoads(const Options& options, Session& session) {
 }
 
 StatusOr<int> RunLoad(const Options& options) {
+  // Before the load, which may take hours.
+  for (const std::string& path :
+       {options.json_file, options.csv_file, options.html_file}) {
+    if (!path.empty()) RETURN_IF_ERROR(CheckWritable(path));
+  }
   ASSIGN_OR_RETURN(const auto session, Session::Open(&options));
   return options.sweep.values.empty() ? RunOne(options, *session)
                                       : RunLoads(options, *session);

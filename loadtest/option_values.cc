@@ -165,11 +165,15 @@ StatusOr<std::vector<int>> ParseCpus(std::string_view text) {
 
 std::string Nearest(std::string_view word,
                     const std::vector<std::string>& known) {
-  return *std::min_element(known.begin(), known.end(),
-                           [&](const std::string& a, const std::string& b) {
-                             return EditDistance(word, a) <
-                                    EditDistance(word, b);
-                           });
+  const auto nearest =
+      std::min_element(known.begin(), known.end(),
+                       [&](const std::string& a, const std::string& b) {
+                         return EditDistance(word, a) < EditDistance(word, b);
+                       });
+  const bool is_near =
+      nearest != known.end() &&
+      EditDistance(word, *nearest) <= std::max<size_t>(1, word.size() / 3);
+  return is_near ? *nearest : std::string();
 }
 
 }  // namespace millrace::loadtest

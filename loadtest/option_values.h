@@ -31,7 +31,8 @@ StatusOr<Sweep> ParseSweep(std::string_view text);
 // "0,1", each one of this process' CPUs; empty gives none.
 StatusOr<std::vector<int>> ParseCpus(std::string_view text);
 
-// The word with the least edit distance.
+// The word with the least edit distance; empty when each differs from it in
+// more than a third of its letters.
 std::string Nearest(std::string_view word,
                     const std::vector<std::string>& known);
 

@@ -342,9 +342,11 @@ StatusOr<Options> ParseOptions(const std::vector<std::string>& args) {
     name.erase(0, name.find_first_not_of('-'));
     std::vector<std::string> known;
     for (const auto& flag : all.options()) known.push_back(flag->long_name());
-    return InvalidArgument("there is no flag --" + name +
-                           "; the nearest one is --" + Nearest(name, known) +
-                           " (see --help)");
+    const std::string nearest = Nearest(name, known);
+    return InvalidArgument(
+        "there is no flag --" + name +
+        (nearest.empty() ? "" : "; the nearest one is --" + nearest) +
+        " (see --help)");
   } catch (const po::error& error) {
     return InvalidArgument(std::string(error.what()) + "; see --help");
   }

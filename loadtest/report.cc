@@ -2,11 +2,15 @@
 // end, as aiperf and genai-perf count them.
 #include "loadtest/report.h"
 
+#include <unistd.h>
+
 #include <algorithm>
 #include <cmath>
 #include <cstdio>
+#include <filesystem>
 #include <fstream>
 #include <iterator>
+#include <system_error>
 #include <utility>
 
 namespace millrace::loadtest {
@@ -124,6 +128,11 @@ std::string Format(const char* format, Values... values) {
   return text;
 }
 
+Status CannotWrite(const std::string& path) {
+  return FailedPrecondition("'" + path +
+                            "' cannot be written; does its folder exist?");
+}
+
 void AddWarnings(const Options& options, const Session& session,
                  const Measurement& measurement, Report& report) {
   std::vector<std::string>& out = report.warnings;
@@ -132,7 +141,8 @@ void AddWarnings(const Options& options, const Session& session,
   const double latency_ms =
       static_cast<double>(measurement.total.latency_ns.Percentile(50)) /
       kNsPerMs;
-  if (measurement.client_busy > kMaxBusy) {
+  // Where all failed at once, the client had nothing to wait for.
+  if (measurement.client_busy > kMaxBusy && report.num_ok > 0) {
     out.push_back(Format(
         "the client is the bottleneck: a thread was busy for %.0f %% of the "
         "time; raise --client-threads or run it on another machine",
@@ -148,8 +158,9 @@ void AddWarnings(const Options& options, const Session& session,
   }
   if (session.lengths_estimated()) {
     out.push_back(
-        "the server has no /tokenize: lengths of synthetic prompts are a "
-        "guess of one token a word");
+        "the server's /tokenize counted no tokens (there is none, or it "
+        "refused): lengths of synthetic prompts are a guess of one token a "
+        "word");
   }
   if (options.dataset.empty() && TakesText(options.endpoint) &&
       report.num_requests > session.num_prompts()) {
@@ -262,14 +273,22 @@ Report MakeReport(const Options& options, const Session& session,
   return report;
 }
 
+Status CheckWritable(const std::string& path) {
+  std::error_code error;
+  const bool exists = std::filesystem::exists(path, error);
+  const std::string folder =
+      std::filesystem::absolute(path, error).parent_path().string();
+  const bool writable = exists ? access(path.c_str(), W_OK) == 0
+                               : access(folder.c_str(), W_OK | X_OK) == 0;
+  return writable ? OkStatus() : CannotWrite(path);
+}
+
 Status WriteFile(const std::string& path, std::string_view text) {
   std::ofstream out(path, std::ios::binary | std::ios::trunc);
   out << text;
   out.flush();
   if (out) return OkStatus();
-  return FailedPrecondition("'" + path +
-                            "' cannot be written; does its folder "
-                            "exist?");
+  return CannotWrite(path);
 }
 
 }  // namespace millrace::loadtest

@@ -90,6 +90,8 @@ std::string PlotPage(const std::string& title, const std::string& text,
 // there are fewer than two values.
 Interval ConfidenceOf(const std::vector<double>& values);
 
+// Whether WriteFile could write it; writes nothing.
+Status CheckWritable(const std::string& path);
 // FAILED_PRECONDITION when the file cannot be written.
 Status WriteFile(const std::string& path, std::string_view text);
 

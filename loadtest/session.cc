@@ -180,10 +180,12 @@ RunStats Session::RunPhase(Phase phase, const char* name,
   for (size_t i = 0; i < workers_.size(); ++i) {
     threads.emplace_back([&, i] {
       SetUpThread(options_, i);
-      const double cpu = ThreadCpuSeconds();
       std::this_thread::sleep_until(phase.start - kHeadStart / 4);
+      // A worker may be done before the first request was due.
+      const auto awake = Clock::now();
+      const double cpu = ThreadCpuSeconds();
       stats[i] = workers_[i]->Run(phase, progress);
-      const std::chrono::duration<double> wall = Clock::now() - phase.start;
+      const std::chrono::duration<double> wall = Clock::now() - awake;
       busy[i] = (ThreadCpuSeconds() - cpu) / std::max(wall.count(), 1e-9);
       running.fetch_sub(1, std::memory_order_release);
     });

@@ -103,3 +103,26 @@ def test_threads_are_pinned_where_that_is_asked_for(fake):
     finally:
         running.kill()
         running.wait()
+
+
+def test_a_load_that_is_refused_at_once_is_no_busy_client(server, tmp_path):
+    status, text, report = load(
+        tmp_path, "--url", f"http://127.0.0.1:{server.http_port}",
+        "-m", "none", "-n", 2)
+    assert status == 1
+    assert "the model 'none' does not exist here" in text
+    assert "bottleneck" not in text
+    assert "counted no tokens (there is none, or it refused)" in text
+    assert report["client"]["cpu_utilization"] < 2
+
+
+@pytest.mark.parametrize("flag", ["--json", "--csv", "--html"])
+def test_a_report_that_cannot_be_written_is_told_before_the_load(
+        fake, tmp_path, flag):
+    done = subprocess.run(
+        [LOADTEST, "--url", fake.url, "-m", "steady", "-n", "2",
+         flag, tmp_path / "none" / "report"],
+        capture_output=True, text=True, timeout=60)
+    assert done.returncode == 1
+    assert "cannot be written; does its folder exist?" in done.stderr
+    assert "Requests/s" not in done.stdout

@@ -89,6 +89,7 @@ struct WrongCase {
 TEST(Options, ErrorsNameTheFlagAndTheRemedy) {
   const WrongCase cases[] = {
       {{"--conurrency", "3"}, "--concurrency"},
+      {{"--version"}, "there is no flag --version (see --help)"},
       {{"--concurrency", "0"}, "from 1 to 60000"},
       {{"--concurrency", "2x"}, "'2x'"},
       {{"--concurrency", "2", "--request-rate", "3"}, "--max-connections"},
