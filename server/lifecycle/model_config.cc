@@ -27,14 +27,22 @@ using models::DType;
 
 // Known to Triton, not to this server.
 constexpr std::string_view kNotSupported[] = {"model_repository_agents",
-                                              "reshape",
-                                              "allow_ragged_batch",
-                                              "optimization",
-                                              "batch_input",
-                                              "batch_output"};
+                                              "reshape", "allow_ragged_batch",
+                                              "batch_input", "batch_output"};
 
-// The field that a message of the parser quotes, or the message itself.
-std::string InOurWords(const std::string& message) {
+// Known to Triton, too: hints for its backends, its GPUs and its metrics, which
+// change no answer.
+constexpr std::string_view kHints[] = {
+    "optimization", "format",      "rate_limiter",  "host_policy",
+    "runtime",      "metric_tags", "model_metrics", "model_transaction_policy"};
+
+bool IsHint(std::string_view field) {
+  return std::find(std::begin(kHints), std::end(kHints), field) !=
+         std::end(kHints);
+}
+
+// The unknown field that a message of the parser quotes; else empty.
+std::string UnknownField(const std::string& message) {
   const size_t at = message.find("no field named \"");
   std::string field;
   if (at != std::string::npos) {
@@ -45,6 +53,11 @@ std::string InOurWords(const std::string& message) {
     field = message.substr(0, colon);
     field = field.substr(field.rfind(' ') + 1);
   }
+  return field;
+}
+
+std::string InOurWords(const std::string& message) {
+  const std::string field = UnknownField(message);
   if (field.empty()) return message;
   for (const std::string_view known : kNotSupported) {
     if (known == field) {
@@ -61,12 +74,41 @@ class FirstError final : public google::protobuf::io::ErrorCollector {
     if (!text_.empty()) return;
     text_ = "line " + std::to_string(line + 1) + ": " + InOurWords(message);
   }
-  void AddWarning(int, int, const std::string&) override {}
+  // Of fields that the messages do not have.
+  void AddWarning(int line, int column, const std::string& message) override {
+    const std::string field = UnknownField(message);
+    if (IsHint(field)) {
+      hints_.insert(field);
+    } else if (!field.empty()) {
+      AddError(line, column, message);
+    }
+  }
   const std::string& text() const { return text_; }
+  const std::set<std::string>& hints() const { return hints_; }
 
  private:
   std::string text_;
+  std::set<std::string> hints_;
 };
+
+// Takes them out of a configuration in JSON.
+void TakeHints(Json& value, std::set<std::string>* hints) {
+  if (value.is_array()) {
+    for (Json& each : value) TakeHints(each, hints);
+  }
+  if (!value.is_object()) return;
+  for (const std::string_view hint : kHints) {
+    const auto at = value.find(std::string(hint));
+    if (at == value.end()) continue;
+    hints->insert(std::string(hint));
+    value.erase(at);
+  }
+  for (const char* field : {"input", "instance_group"}) {
+    if (const auto at = value.find(field); at != value.end()) {
+      TakeHints(*at, hints);
+    }
+  }
+}
 
 // Protocol buffers write 64-bit numbers as texts; clients of this protocol get
 // numbers.
@@ -147,7 +189,9 @@ Status CheckTensors(const char* field, const Declared& declared,
     }
     if (!same) {
       return InvalidArgument(what + " has dims " + SizesText(tensor.dims()) +
-                             (without_batch ? " behind the batch's" : "") +
+                             (without_batch ? ", which max_batch_size makes " +
+                                                  SizesText(dims) + ","
+                                            : "") +
                              " but the model has " + SizesText(spec->dims))
           .At("dims");
     }
@@ -179,19 +223,23 @@ StatusOr<ModelConfig> ModelConfig::FromText(const std::string& text,
   google::protobuf::TextFormat::Parser parser;
   FirstError error;
   parser.RecordErrorsTo(&error);
-  if (parser.ParseFromString(text, config.message_.get())) return config;
+  parser.AllowUnknownField(true);  // all but hints are errors
+  const bool parsed = parser.ParseFromString(text, config.message_.get());
+  config.hints_ = error.hints();
+  if (parsed && error.text().empty()) return config;
   return InvalidArgument(where + " " + error.text()).At("config");
 }
 
 StatusOr<ModelConfig> ModelConfig::FromJson(const std::string& json) {
   // Checked by our own parser first, which has limits.
-  ASSIGN_OR_RETURN(const Json tree, ParseJson(json));
+  ASSIGN_OR_RETURN(Json tree, ParseJson(json));
   if (!tree.is_object()) {
     return InvalidArgument("config must be a JSON object").At("config");
   }
   ModelConfig config;
+  TakeHints(tree, &config.hints_);
   const auto status = google::protobuf::util::JsonStringToMessage(
-      json, config.message_.get(), {});
+      DumpJson(tree), config.message_.get(), {});
   if (status.ok()) return config;
   return InvalidArgument("config: " + InOurWords(std::string(status.message())))
       .At("config");

@@ -11,6 +11,7 @@
 
 #include <cstdint>
 #include <memory>
+#include <set>
 #include <string>
 #include <vector>
 
@@ -30,7 +31,8 @@ class ModelConfig {
   // An empty one: everything is as the model's file says.
   ModelConfig();
   // Protocol buffers as text. INVALID_ARGUMENT names `where`, the line and the
-  // field: unknown, not supported, of another type.
+  // field: unknown, not supported, of another type. Hints for other runtimes,
+  // such as "optimization", are passed over.
   static StatusOr<ModelConfig> FromText(const std::string& text,
                                         const std::string& where);
   static StatusOr<ModelConfig> FromJson(const std::string& json);
@@ -55,9 +57,12 @@ class ModelConfig {
 
   // Writes what the configuration decides over the settings. INVALID_ARGUMENT
   // names the field: a backend or kind of instance that does not exist here.
-  // Parameters that are settings of ours (threads, precision) are set, others
-  // are logged and left alone.
+  // Parameters that are settings of ours (threads, precision) are set.
   Status ApplyTo(config::ModelSettings* settings) const;
+
+  // What is set and means nothing here, such as "optimization" or
+  // "parameters intra_op_thread_count", separated by commas.
+  std::string WithoutEffect() const;
 
   // What the configuration says of its scheduling beyond batches.
   StatusOr<config::PipelineSettings> Pipeline() const;
@@ -85,6 +90,7 @@ class ModelConfig {
   explicit ModelConfig(inference::ModelConfig message);
 
   std::shared_ptr<inference::ModelConfig> message_;  // never null
+  std::set<std::string> hints_;  // fields without effect that were left out
 };
 
 }  // namespace millrace::server

@@ -4,7 +4,6 @@
 #include <set>
 #include <string>
 
-#include "config/base/log.h"
 #include "config/load.h"
 #include "model_config.pb.h"
 #include "server/lifecycle/model_config.h"
@@ -95,16 +94,26 @@ Status ModelConfig::ApplyTo(config::ModelSettings* settings) const {
                                                    "millrace_onnx",
                                                    "millrace_pytorch",
                                                    "ensemble"};
+  if (message_->backend() == "python") {
+    return InvalidArgument(
+               "backend is 'python' but model.py is not run here; a "
+               "config.yaml "
+               "with `external: {command: [python3, handler.py]}` in the place "
+               "of config.pbtxt serves code of your own")
+        .At("backend");
+  }
   if (kBackends.count(message_->backend()) == 0) {
     return InvalidArgument("backend is '" + message_->backend() +
                            "' but this server has onnxruntime and pytorch "
-                           "(both run by its own runtime); leave it out")
+                           "(both run by its own runtime); export the model as "
+                           "ONNX or by torch.export (.pt2) and leave it out")
         .At("backend");
   }
   if (kPlatforms.count(message_->platform()) == 0) {
     return InvalidArgument("platform is '" + message_->platform() +
                            "' but this server has onnxruntime_onnx and "
-                           "pytorch_libtorch; leave it out")
+                           "pytorch_libtorch; export the model as ONNX or by "
+                           "torch.export (.pt2) and leave it out")
         .At("platform");
   }
   if (message_->max_batch_size() < 0) {
@@ -186,17 +195,29 @@ Status ModelConfig::ApplyTo(config::ModelSettings* settings) const {
     }
   }
   for (const auto& [name, parameter] : message_->parameters()) {
-    // Of the pipeline.
-    if (name == "ragged_inputs" || name == "session") continue;
-    if (!config::IsModelSetting(name)) {
-      LogWarning("a parameter of the configuration means nothing here",
-                 {{"model", settings->name}, {"parameter", name}});
-      continue;
-    }
+    if (!config::IsModelSetting(name)) continue;
     RETURN_IF_ERROR(
         config::SetModelSetting(settings, name, parameter.string_value()));
   }
   return OkStatus();
+}
+
+std::string ModelConfig::WithoutEffect() const {
+  std::string text;
+  const auto add = [&text](const std::string& what) {
+    text += (text.empty() ? "" : ", ") + what;
+  };
+  for (const std::string& hint : hints_) add(hint);
+  if (!message_->model_warmup().empty()) add("model_warmup");
+  std::set<std::string> parameters;  // the map has no order
+  for (const auto& [name, parameter] : message_->parameters()) {
+    const bool is_of_pipeline = name == "ragged_inputs" || name == "session";
+    if (!is_of_pipeline && !config::IsModelSetting(name)) {
+      parameters.insert(name);
+    }
+  }
+  for (const std::string& name : parameters) add("parameters " + name);
+  return text;
 }
 
 }  // namespace millrace::server

@@ -12,6 +12,7 @@
 #include <system_error>
 #include <utility>
 
+#include "config/base/log.h"
 #include "config/base/utf8.h"
 #include "config/ensemble_settings.h"
 #include "config/model_file.h"
@@ -70,6 +71,21 @@ fs::path ModelOf(const fs::path& folder, const std::string& file_name) {
   }
   // A Hugging Face folder.
   return fs::exists(folder / "config.json", error) ? folder : fs::path();
+}
+
+// What is told of the files of other runtimes in a model's folders.
+std::string Unreadable(const fs::path& folder) {
+  for (const fs::path& version : Entries(folder)) {
+    for (const char* extension :
+         {"pt", "pth", "plan", "py", "savedmodel", "graphdef", "xml", "pb"}) {
+      const fs::path path = version / (std::string("model.") + extension);
+      std::error_code error;
+      if (!fs::exists(path, error)) continue;
+      return "; '" + path.string() +
+             "' is not read here: export the model as ONNX or by torch.export";
+    }
+  }
+  return {};
 }
 
 // Changes with every file of the model.
@@ -307,6 +323,20 @@ StatusOr<std::vector<std::string>> ModelDirectory::Names() {
   return MembersFirst(root_, std::move(names));
 }
 
+// Once: a repository that is polled is read again and again.
+void ModelDirectory::TellWithoutEffect(const std::string& name,
+                                       std::string what) {
+  {
+    MutexLock lock(mu_);
+    std::string& told = without_effect_[name];
+    if (told == what) return;
+    told = what;
+  }
+  if (what.empty()) return;
+  LogWarning("fields of the configuration have no effect",
+             {{"model", name}, {"fields", what}});
+}
+
 config::PipelineSettings ModelDirectory::PipelineOf(
     const std::string& name) const {
   MutexLock lock(mu_);
@@ -365,12 +395,22 @@ StatusOr<std::vector<VersionPlan>> ModelDirectory::Find(
     }
   }
   if (found.empty()) {
+    if (IsVersion(name) && !ModelOf(folder, file_name).empty()) {
+      return InvalidArgument("'" + root_ +
+                             "' is the folder of one model, of "
+                             "which '" +
+                             name +
+                             "' is a version; name the "
+                             "folder above it as the model repository")
+          .At("model_repository");
+    }
     const std::string wanted = file_name.empty() ? "model.onnx" : file_name;
     return InvalidArgument("the model '" + name +
                            "' has no version that could be served; put one "
                            "into " +
                            (folder / "1" / wanted).string() +
-                           (file_name.empty() ? " (or .pt2, .gguf)" : ""))
+                           (file_name.empty() ? " (or .pt2, .gguf)" : "") +
+                           Unreadable(folder))
         .At("model");
   }
   std::vector<std::string> versions;
@@ -390,6 +430,7 @@ StatusOr<std::vector<VersionPlan>> ModelDirectory::Find(
   RETURN_IF_ERROR(ResolveTraffic(config.labels, versions, &config.pipeline));
   RETURN_IF_ERROR(
       ResolveShadow(name, config.labels, versions, &config.pipeline));
+  TellWithoutEffect(name, config.model.WithoutEffect());
   {
     MutexLock lock(mu_);
     pipelines_[name] = config.pipeline;

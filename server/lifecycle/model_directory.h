@@ -38,10 +38,14 @@ class ModelDirectory final : public ModelSource, public PipelineSource {
   config::PipelineSettings PipelineOf(const std::string& name) const override;
 
  private:
+  void TellWithoutEffect(const std::string& name, std::string what);
+
   const std::string root_;
   const config::ModelSettings defaults_;
   mutable Mutex mu_;
   std::map<std::string, config::PipelineSettings> pipelines_ GUARDED_BY(mu_);
+  // What of a model's configuration is without effect, as the log has it.
+  std::map<std::string, std::string> without_effect_ GUARDED_BY(mu_);
 };
 
 }  // namespace millrace::server

@@ -116,7 +116,7 @@ def test_polling_follows_the_folder(tmp_path):
 @pytest.mark.parametrize("config, said", [
     ("max_batchsize: 3", "config.pbtxt line 1: unknown field 'max_batchsize'"),
     ("ensemble_scheduling { }", "an ensemble has platform 'ensemble'"),
-    ("optimization { }", "'optimization' is not supported"),
+    ("batch_input { }", "'batch_input' is not supported"),
     ('name: "other"', "name is 'other'"),
     ('backend: "python"', "backend is 'python'"),
     ('input [ { name: "x" data_type: TYPE_INT64 } ]',
@@ -130,9 +130,25 @@ def test_wrong_configurations_are_named_at_start(tmp_path, config, said):
     assert said in refused("--model-repository", tmp_path)
 
 
+def test_hints_for_other_runtimes_are_told_once(tmp_path):
+    put(tmp_path, 1)
+    configure(tmp_path, """
+        optimization { graph { level: 1 } }
+        parameters { key: "intra_op_thread_count" value { string_value: "2" } }
+        """)
+    with start("--model-repository", tmp_path, "--model-control-mode", "poll",
+               "--repository-poll-interval", "20ms") as server:
+        with http(server) as client:
+            assert infer(client) == "1"
+        time.sleep(0.2)  # some polls
+        assert logged(server, "optimization, parameters intra_op_thread") == 1
+
+
 def test_wrong_flags_are_named_at_start(tmp_path):
     assert "is no folder" in refused("--model-repository", tmp_path / "none")
     put(tmp_path, 1)
+    assert "name the folder above it" in refused(
+        "--model-repository", tmp_path / "mlp")
     assert "named as a model, too" in refused("--model-repository", tmp_path,
                                               DATA / "mlp.onnx")
     assert "'other' is not in the repository" in refused(

@@ -58,12 +58,55 @@ TEST(ModelConfig, UnknownFieldsAreNamedWithTheirLine) {
 }
 
 TEST(ModelConfig, FieldsOfTritonThatDoNotWorkHereAreRefusedByName) {
-  for (const std::string field : {"model_repository_agents", "optimization"}) {
+  for (const std::string field : {"model_repository_agents", "batch_input"}) {
     EXPECT_EQ(Refused(field + " { }"), "config.pbtxt line 1: the field '" +
                                            field +
                                            "' is not supported by this "
                                            "server; remove it");
   }
+}
+
+TEST(ModelConfig, HintsForOtherRuntimesArePassedOverAndTold) {
+  const ModelConfig config = Read(R"(
+      optimization { graph { level: 1 } execution_accelerators {
+        gpu_execution_accelerator : [ { name : "tensorrt"
+          parameters { key: "precision_mode" value: "FP16" } } ] } }
+      input [ { name: "x" format: FORMAT_NCHW dims: [ 3 ] } ]
+      instance_group [ { count: 2 rate_limiter { priority: 1 } } ]
+      model_warmup [ { name: "w" } ]
+      parameters { key: "threads" value { string_value: "3" } }
+      parameters { key: "other" value { string_value: "1" } }
+      parameters { key: "intra_op_thread_count" value { string_value: "1" } })");
+  EXPECT_EQ(config.WithoutEffect(),
+            "format, optimization, rate_limiter, model_warmup, parameters "
+            "intra_op_thread_count, parameters other");
+  config::ModelSettings settings;
+  ASSERT_TRUE(config.ApplyTo(&settings).ok());
+  EXPECT_EQ(settings.graph.instance_count, 2);
+  EXPECT_EQ(Read("max_batch_size: 4").WithoutEffect(), "");
+
+  const auto json = ModelConfig::FromJson(
+      R"({"optimization":{"graph":{"level":1}},"max_batch_size":4,
+          "input":[{"name":"x","format":"FORMAT_NCHW"}]})");
+  ASSERT_TRUE(json.ok()) << json.status().ToString();
+  EXPECT_EQ(json->WithoutEffect(), "format, optimization");
+  EXPECT_TRUE(Has(json->ToJson(), "\"max_batch_size\":4"));
+
+  // What is within a hint is nobody's, what is beside it is read strictly.
+  EXPECT_EQ(Refused("optimization { nothing: 3 }\nmax_batchsize: 3"),
+            "config.pbtxt line 2: unknown field 'max_batchsize'");
+}
+
+TEST(ModelConfig, BackendsThatAreNotHereNameTheWayOut) {
+  const auto refused = [](const std::string& text) {
+    config::ModelSettings settings;
+    return std::string(Read(text).ApplyTo(&settings).message());
+  };
+  EXPECT_TRUE(Has(refused("backend: \"python\""), "external: {command: "));
+  EXPECT_TRUE(
+      Has(refused("backend: \"tensorrt\""), "export the model as ONNX"));
+  EXPECT_TRUE(
+      Has(refused("platform: \"tensorrt_plan\""), "export the model as ONNX"));
 }
 
 TEST(ModelConfig, TheResponseCacheIsSwitchedAsInTriton) {
@@ -275,8 +318,8 @@ TEST(ModelConfig, AConfigurationThatContradictsTheModelIsRefused) {
             "input 'x' of the configuration has dims [3] but the model has "
             "[-1, 3]");
   EXPECT_EQ(check(R"(max_batch_size: 8 input [ { name: "x" dims: [ 4 ] } ])"),
-            "input 'x' of the configuration has dims [4] behind the batch's "
-            "but the model has [-1, 3]");
+            "input 'x' of the configuration has dims [4], which max_batch_size "
+            "makes [-1, 4], but the model has [-1, 3]");
 }
 
 TEST(ModelConfig, TensorsOfTextsAreTypeString) {

@@ -131,6 +131,20 @@ TEST_F(ModelDirectoryTest, ErrorsNameTheModelAndTheRemedy) {
             "model_repository");
 }
 
+TEST_F(ModelDirectoryTest, FilesOfOtherRuntimesAndAFolderTooDeepAreNamed) {
+  Put("m/1/model.pt");
+  EXPECT_NE(Plans("m").find("m/1/model.pt' is not read here: export"),
+            std::string::npos)
+      << Plans("m");
+  Put("n/1/model.onnx");
+  const Status deep =
+      ModelDirectory((root_ / "n").string(), {}).Find("1", {}).status();
+  EXPECT_NE(deep.message().find("n' is the folder of one model, of which '1' "
+                                "is a version"),
+            std::string::npos)
+      << deep.ToString();
+}
+
 TEST_F(ModelDirectoryTest, StampOfAFolderIsOfItsVersionAlone) {
   Put("hf/1/config.json");
   Put("hf/1/model.safetensors");
