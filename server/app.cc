@@ -248,10 +248,11 @@ StatusOr<std::unique_ptr<App>> App::Start(const config::Settings& settings,
   parts->cores = std::make_unique<CoreAllocator>(topology);
   std::unique_ptr<ModelSource> source;
   std::vector<std::string> at_start;
-  bool lenient = false;  // what cannot be loaded is left out
+  bool lenient = !options.exit_on_error;  // what cannot be loaded is left out
   if (options.torchserve.has_value()) {
     torchserve::RegistryOptions registry = *std::move(options.torchserve);
-    lenient = registry.load_models == std::vector<std::string>{"all"};
+    lenient =
+        lenient || registry.load_models == std::vector<std::string>{"all"};
     registry.settings = {.common = settings.common, .graph = settings.graph};
     if (!registry.metric_log.folder.empty()) {
       ASSIGN_OR_RETURN(parts->metric_log,
@@ -381,12 +382,25 @@ void App::LoadModels(const std::vector<std::string>& names, bool lenient) {
   static_cast<void>(config::PinThisThread({}, "start"));
   const auto begun = std::chrono::steady_clock::now();
   Repository& repository = *parts_->repository;
+  const config::ServerSettings& server = parts_->settings.server;
+  if (names.empty() && !server.model_repository.empty() &&
+      server.model_control_mode != "explicit") {
+    LogWarning("the model repository has no models",
+               {{"path", server.model_repository},
+                {"a_model_is",
+                 "NAME/VERSION/model.onnx (.pt2, .gguf) or "
+                 "NAME.onnx"}});
+  }
+  int64_t num_loaded = 0;
   Status failed;
   for (const std::string& name : names) {
     if (repository.state() == ServerState::kDraining) break;
     const auto load_begun = std::chrono::steady_clock::now();
     const Status loaded = repository.Load(name);
-    if (loaded.ok()) parts_->progress.CountReady();
+    if (loaded.ok()) {
+      ++num_loaded;
+      parts_->progress.CountReady();
+    }
     if (loaded.ok() && parts_->management != nullptr) {
       parts_->management->Loaded(name,
                                  std::chrono::steady_clock::now() - load_begun);
@@ -408,13 +422,17 @@ void App::LoadModels(const std::vector<std::string>& names, bool lenient) {
   if (parts_->grpc != nullptr) parts_->grpc->SetReady();
   const std::chrono::duration<double> seconds =
       std::chrono::steady_clock::now() - begun;
-  LogInfo("ready", {{"host", parts_->settings.server.host},
-                    {"http_port", http_port()},
-                    {"grpc_port", grpc_port()},
-                    {"management_port", parts_->http->management_port()},
-                    {"metrics_port", parts_->http->metrics_port()},
-                    {"models", static_cast<int64_t>(names.size())},
-                    {"seconds", std::round(seconds.count() * 1e3) / 1e3}});
+  LogFieldList fields;
+  fields.Add("host", server.host);
+  fields.Add("http_port", http_port());
+  fields.Add("grpc_port", grpc_port());
+  fields.Add("management_port", parts_->http->management_port());
+  fields.Add("metrics_port", parts_->http->metrics_port());
+  fields.Add("models", num_loaded);
+  const int64_t num_failed = static_cast<int64_t>(names.size()) - num_loaded;
+  if (num_failed > 0) fields.Add("models_not_loaded", num_failed);
+  fields.Add("seconds", std::round(seconds.count() * 1e3) / 1e3);
+  LogInfo("ready", fields);
 }
 
 bool App::loading() const {

@@ -27,6 +27,8 @@ class App {
     // Called once, from another thread, when a model of the start cannot be
     // loaded: load_status() says why, and the server is never ready.
     std::function<void()> on_failed = {};
+    // False: such a model is left out, and the others serve.
+    bool exit_on_error = true;
     // Of the processes that serve the only model together, this one its rank 0;
     // null: alone. A rank that is lost later is such a failure, too.
     std::shared_ptr<models::Group> group = nullptr;

@@ -25,6 +25,11 @@ std::string AllKinds() {
 std::string WhatItIs(const std::string& path) {
   std::error_code ignored;
   if (std::filesystem::file_size(path, ignored) == 0) return "is empty";
+  if (path.ends_with(".pt") || path.ends_with(".pth") ||
+      path.ends_with(".bin")) {
+    return "is no model that millrace knows (TorchScript and pickles are not "
+           "read; torch.export.save writes a .pt2)";
+  }
   return "is no model that millrace knows";
 }
 
@@ -47,6 +52,19 @@ std::string ModelsIn(const std::filesystem::path& folder) {
   }
   if (found.size() > kMostShown) text += ", …";
   return text;
+}
+
+// Whether it has folders of models, with numbers of versions in them.
+bool IsRepository(const std::filesystem::path& folder) {
+  std::error_code error;
+  for (std::filesystem::directory_iterator it(folder, error), end;
+       !error && it != end; it.increment(error)) {
+    for (const char* inside : {"config.pbtxt", "1"}) {
+      std::error_code ignored;
+      if (std::filesystem::exists(it->path() / inside, ignored)) return true;
+    }
+  }
+  return false;
 }
 
 // The folder of a model that this file is a part of; empty: there is none.
@@ -73,6 +91,12 @@ StatusOr<FileKind> FileKindOf(const std::string& path) {
       return FileKind::kLanguageModel;
     }
     const std::string models = ModelsIn(path);
+    if (models.empty() && IsRepository(path)) {
+      return InvalidArgument("the folder '" + path +
+                             "' is a model repository; serve it with "
+                             "--model-repository " +
+                             path);
+    }
     return InvalidArgument(
         "the folder '" + path + "' has no config.json; " +
         (models.empty() ? AllKinds() : "name one of its models: " + models));

@@ -38,6 +38,7 @@ struct CommandLine {
   config::Sources sources;
   std::vector<std::string> sha256;  // of the models, in their order
   bool pull = false;
+  bool exit_on_error = true;  // of a model of the start
   bool help = false;
   bool help_all = false;
   bool print_config = false;
@@ -169,7 +170,8 @@ StatusOr<CommandLine> Parse(Args args) {
     const bool is_model = name == "model" || name == "m" ||
                           name == "model-path" || name == "model_path";
     const bool is_sum = name == "model-sha256" || name == "model_sha256";
-    const config::FlagKind kind = is_config || is_model || is_sum
+    const bool is_exit = name == "exit-on-error" || name == "exit_on_error";
+    const config::FlagKind kind = is_config || is_model || is_sum || is_exit
                                       ? config::FlagKind::kValue
                                       : config::KindOfFlag(name);
     if (kind == config::FlagKind::kUnknown) return config::UnknownFlag(name);
@@ -182,7 +184,13 @@ StatusOr<CommandLine> Parse(Args args) {
         return InvalidArgument(arg + " needs a value after it");
       }
     }
-    if (is_sum) {
+    if (is_exit) {
+      if (*value != "true" && *value != "false") {
+        return InvalidArgument("--exit-on-error is '" + *value +
+                               "' but must be true or false");
+      }
+      line.exit_on_error = *value == "true";
+    } else if (is_sum) {
       line.sha256.push_back(*value);
     } else if (is_config) {
       line.sources.config_file = *value;
@@ -231,6 +239,11 @@ std::string HelpText(bool all) {
     text += HelpEntry("  --model-sha256 DIGEST",
                       "of the model's file, checked at start; one for each "
                       "model, in their order",
+                      kColumn, width);
+    text += HelpEntry("  --exit-on-error BOOL",
+                      "false: a model that cannot be loaded at the start is "
+                      "left out and the others serve; true: the server ends "
+                      "(default true; mode poll never ends for it)",
                       kColumn, width);
   } else {
     text += HelpEntry("  --help-all", "every flag, with bounds and aliases",
@@ -396,6 +409,7 @@ Status Serve(Args args, std::shared_ptr<ProcessGroup>* joined) {
   options.group = group;
   if (ObeysEscapes(STDERR_FILENO)) options.show = ShowProgress;
   options.on_failed = SendStopSignal;
+  options.exit_on_error = line.exit_on_error;
   if (profile.has_value()) options.torchserve = std::move(profile->registry);
   ASSIGN_OR_RETURN(std::unique_ptr<App> app,
                    App::Start(loaded.settings, std::move(options)));

@@ -77,7 +77,7 @@ void DescribeIndex(const Repository& repository, bool ready_only,
     if (ready_only && each.state != VersionState::kReady) continue;
     auto* model = response->add_models();
     model->set_name(std::move(each.name));
-    if (!each.version.empty()) {
+    if (!each.version.empty() || each.state != VersionState::kUnknown) {
       model->set_version(std::move(each.version));
       model->set_state(std::string(VersionStateName(each.state)));
     }

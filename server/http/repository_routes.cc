@@ -45,8 +45,8 @@ Status Index(const Site& site, const std::shared_ptr<Exchange>& exchange) {
   for (const VersionStatus& each : site.services.repository->Index()) {
     if (ready_only && each.state != VersionState::kReady) continue;
     Json entry = {{"name", each.name}};
-    if (!each.version.empty()) {
-      entry["version"] = each.version;
+    if (!each.version.empty()) entry["version"] = each.version;
+    if (!each.version.empty() || each.state != VersionState::kUnknown) {
       entry["state"] = std::string(VersionStateName(each.state));
     }
     if (!each.reason.empty()) entry["reason"] = each.reason;

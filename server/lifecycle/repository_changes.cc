@@ -23,15 +23,63 @@ constexpr auto kLookAgain = std::chrono::milliseconds(100);
 // Those that only read a listing let go of a model within that time.
 constexpr auto kReadersLeave = std::chrono::seconds(2);
 
+constexpr const char* kOneBeforeServes =
+    "the load before this one serves; the last failed: ";
+
 std::string TextOf(const config::TrafficSettings* traffic) {
   return traffic == nullptr ? std::string() : config::TrafficText(*traffic);
 }
 
 }  // namespace
 
+// A model that the source lists and cannot plan, such as one whose
+// configuration is wrong, has an entry without a version that says why, unless
+// a version of it serves.
 Status Repository::DoLoad(const std::string& name, const std::string& config) {
-  ASSIGN_OR_RETURN(const std::vector<VersionPlan> plans,
-                   source_->Find(name, config));
+  const auto found = source_->Find(name, config);
+  if (!found.ok()) {
+    // Clients may ask for any name.
+    const auto names = source_->Names();
+    if (!names.ok() ||
+        std::find(names->begin(), names->end(), name) == names->end()) {
+      return found.status();
+    }
+    const std::string why(found.status().message());
+    bool is_news = false;
+    {
+      MutexLock lock(mu_);
+      const auto tell = [&](Version& entry, const std::string& reason) {
+        is_news = is_news || entry.reason != reason;
+        entry.reason = reason;
+      };
+      bool serves = false;
+      for (Model& model : models_) {
+        if (model.name != name) continue;
+        for (Version& each : model.versions) {
+          if (each.state != VersionState::kReady) continue;
+          serves = true;
+          tell(each, kOneBeforeServes + why);
+        }
+      }
+      if (!serves) {
+        Version& entry = Entry(name, {});
+        entry.state = VersionState::kUnavailable;
+        tell(entry, why);
+      }
+    }
+    if (is_news)
+      LogError("model not loaded", {{"model", name}, {"error", why}});
+    return found.status();
+  }
+  const std::vector<VersionPlan>& plans = *found;
+  {
+    MutexLock lock(mu_);
+    for (Model& model : models_) {
+      if (model.name != name) continue;
+      std::erase_if(model.versions,
+                    [](const Version& each) { return each.version.empty(); });
+    }
+  }
   Status first_error;
   std::vector<std::string> wanted;
   for (const VersionPlan& plan : plans) {
@@ -67,7 +115,10 @@ bool Repository::Adapt(const std::string& name, const VersionPlan& plan) {
     return false;
   }
   MutexLock lock(mu_);
-  Entry(name, plan.version).labels = plan.labels;
+  Version& entry = Entry(name, plan.version);
+  entry.labels = plan.labels;
+  entry.reason.clear();
+  entry.failed_stamp.clear();
   return true;
 }
 
@@ -96,9 +147,7 @@ Status Repository::DoLoadVersion(const std::string& name,
     entry.failed_stamp = plan.stamp;
     const std::string why(loaded.status().message());
     const bool serves = entry.state == VersionState::kReady;
-    entry.reason =
-        serves ? "the load before this one serves; the last failed: " + why
-               : why;
+    entry.reason = serves ? kOneBeforeServes + why : why;
     if (!serves) entry.state = VersionState::kUnavailable;
     LogError("model not loaded", {{"model", name},
                                   {"version", plan.version},
@@ -145,6 +194,15 @@ void Repository::TakeOut(const std::string& name,
 // A version that failed is no news until its files change.
 bool Repository::IsNews(const std::string& name,
                         const std::vector<VersionPlan>& plans) {
+  {
+    MutexLock lock(mu_);
+    const Model* model = FindModel(name);
+    // It could not be planned before.
+    if (model != nullptr && !model->versions.empty() &&
+        model->versions.front().version.empty()) {
+      return true;
+    }
+  }
   size_t num_ready = 0;
   for (const VersionPlan& plan : plans) {
     MutexLock lock(mu_);
@@ -154,6 +212,8 @@ bool Repository::IsNews(const std::string& name,
     if (entry.stamp != plan.stamp && !is_failure) return true;
     const bool serves = entry.state == VersionState::kReady;
     if (serves && entry.labels != plan.labels) return true;
+    // What failed since it was loaded is as it was again.
+    if (serves && !is_failure && !entry.reason.empty()) return true;
     const int64_t instances = plan.settings.graph.instance_count;
     if (serves && !is_failure && instances > 0 &&
         entry.servable->instance_count() != instances) {
@@ -198,14 +258,21 @@ void Repository::Poll() {
   }
   const std::vector<std::string>& names = *listed;
   for (const std::string& name : names) {
-    auto plans = source_->Find(name, {});
-    if (!plans.ok()) {
-      LogError("model not loaded",
-               {{"model", name}, {"error", plans.status().message()}});
-      continue;
+    const auto plans = source_->Find(name, {});
+    // The reason of a failure is logged once and stands in the index.
+    if (!plans.ok() || IsNews(name, *plans)) {
+      static_cast<void>(DoLoad(name, {}));
     }
-    // The reason of a failure is logged and stands in the index.
-    if (IsNews(name, *plans)) static_cast<void>(DoLoad(name, {}));
+  }
+  {
+    MutexLock lock(mu_);
+    for (Model& model : models_) {
+      if (std::find(names.begin(), names.end(), model.name) != names.end()) {
+        continue;
+      }
+      std::erase_if(model.versions,
+                    [](const Version& each) { return each.version.empty(); });
+    }
   }
   for (const std::shared_ptr<Servable>& each : List()) {
     if (!each->facts().parent.empty()) continue;  // an adapter

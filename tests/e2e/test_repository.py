@@ -130,6 +130,36 @@ def test_wrong_configurations_are_named_at_start(tmp_path, config, said):
     assert said in refused("--model-repository", tmp_path)
 
 
+@pytest.mark.parametrize("flags", [
+    ["--exit-on-error=false"], ["--model-control-mode", "poll"]])
+def test_what_cannot_be_loaded_is_told_while_the_rest_serves(tmp_path, flags):
+    put(tmp_path, 1)
+    put(tmp_path, 1, "wrong")
+    configure(tmp_path, "max_batchsize: 3", "wrong")
+    why = "wrong/config.pbtxt line 1: unknown field 'max_batchsize'"
+    with start("--model-repository", tmp_path, *flags) as server:
+        server.line('"ready"', '"models":1', '"models_not_loaded":1')
+        server.line('"model not loaded"', '"model":"wrong"', why)
+        with http(server) as client:
+            assert infer(client) == "1"
+            entries = client.get_model_repository_index()
+            assert [each["name"] for each in entries] == ["mlp", "wrong"]
+            assert entries[1]["state"] == "UNAVAILABLE"
+            assert why in entries[1]["reason"]
+            with pytest.raises(InferenceServerException, match="max_batchsize"):
+                infer(client, "wrong")
+        with triton_grpc.InferenceServerClient(
+                f"127.0.0.1:{server.grpc_port}") as client:
+            entry = client.get_model_repository_index().models[1]
+            assert (entry.name, entry.state) == ("wrong", "UNAVAILABLE")
+            assert why in entry.reason
+
+
+def test_an_empty_repository_is_told(tmp_path):
+    with start("--model-repository", tmp_path) as server:
+        server.line("the model repository has no models", "NAME/VERSION/")
+
+
 def test_hints_for_other_runtimes_are_told_once(tmp_path):
     put(tmp_path, 1)
     configure(tmp_path, """
@@ -146,9 +176,12 @@ def test_hints_for_other_runtimes_are_told_once(tmp_path):
 
 def test_wrong_flags_are_named_at_start(tmp_path):
     assert "is no folder" in refused("--model-repository", tmp_path / "none")
+    assert "--exit-on-error is 'no' but must be true or false" in refused(
+        "--model-repository", tmp_path, "--exit-on-error", "no")
     put(tmp_path, 1)
     assert "name the folder above it" in refused(
         "--model-repository", tmp_path / "mlp")
+    assert f"serve it with --model-repository {tmp_path}" in refused(tmp_path)
     assert "named as a model, too" in refused("--model-repository", tmp_path,
                                               DATA / "mlp.onnx")
     assert "'other' is not in the repository" in refused(

@@ -146,8 +146,8 @@ KERNEL_SYSTEM = {"immintrin.h", "arm_neon.h", "cstddef", "cstdint"}
 REMEDY = re.compile(r"\b(?:raise|lower|set) ([a-z]+(?:_[a-z]+)+)")
 FLAG = re.compile(r"(?<![\w-])--([a-z][a-z-]*[a-z])(?![\w-])")
 # Flags that are no settings.
-SERVE_FLAGS = {"config", "help", "help_all", "model", "model_sha256",
-               "print_config", "profile", "pull", "version"}
+SERVE_FLAGS = {"config", "exit_on_error", "help", "help_all", "model",
+               "model_sha256", "print_config", "profile", "pull", "version"}
 # Those of TorchServe and its archiver.
 SERVE_FLAGS |= {"archive_format", "disable_token_auth", "enable_model_api",
                 "models", "ncs", "serialized_file", "ts_config"}
