@@ -100,6 +100,27 @@ constexpr Answer kAnswers[] = {
     {"workers num_workers worker tokenizer_workers",
      "one process serves all; --handler-threads and --io-threads set its "
      "threads"},
+    {"strict_readiness",
+     "the server is ready when every model of the start has been loaded, or, "
+     "with --exit-on-error=false, was tried; leave it out"},
+    {"strict_model_config disable_auto_complete_config",
+     "what a config.pbtxt leaves out is found in the model; leave it out"},
+    {"backend_directory backend_config repoagent_directory "
+     "min_supported_compute_capability cache_config cache_directory "
+     "pinned_memory_pool_byte_size "
+     "cuda_memory_pool_byte_size buffer_manager_thread_count "
+     "model_load_thread_count model_load_gpu_limit host_policy rate_limit "
+     "rate_limit_resource model_namespacing id",
+     "it tunes parts of Triton that are not here; leave it out"},
+    {"log_info log_warning log_error log_file",
+     "say --log-level; the log goes to the standard error stream"},
+    {"trace_config trace_file trace_level trace_rate trace_count",
+     "say --otlp-endpoint for spans of requests, or ask a running server with "
+     "`millrace trace`"},
+    {"allow_gpu_metrics allow_cpu_metrics metrics_interval_ms "
+     "metrics_config metrics_address",
+     "all metrics are measured when they are asked for; leave it out "
+     "(--metrics-port gives them a port of their own)"},
     {"models start ncs ts_config",
      "name models as arguments: millrace serve NAME=FILE NAME=FILE, or say "
      "--profile torchserve before TorchServe's own flags"},

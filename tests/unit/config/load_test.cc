@@ -155,6 +155,15 @@ TEST(ForeignNames, NoneIsASetting) {
   });
 }
 
+TEST(ForeignNames, FlagsOfTritonsCommandLineAreAnswered) {
+  for (const char* name :
+       {"strict_readiness", "disable_auto_complete_config", "backend_directory",
+        "backend_config", "log_info", "log_file", "trace_config",
+        "allow_gpu_metrics", "pinned_memory_pool_byte_size"}) {
+    EXPECT_NE(ForeignNameAnswer(name), "") << name;
+  }
+}
+
 TEST_F(LoadTest, ErrorsNameFlagsAsTheyAreTyped) {
   sources_.flags = {{"isa", "none"}};
   EXPECT_TRUE(Has(Bad(), "--isa is 'none'"));
