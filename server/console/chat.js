@@ -150,7 +150,9 @@ export function start(call) {
 export async function enter() {
   const picker = byId("model");
   try {
-    const {data} = await (await api("/v1/models")).json();
+    const list = await (await api("/v1/models")).json();
+    // One with a task makes vectors or scores of texts, no answers.
+    const data = list.data.filter((model) => !model.task);
     const chosen = picker.value;
     picker.replaceChildren(...data.map((model) => new Option(model.id)));
     if (data.some((model) => model.id === chosen)) picker.value = chosen;

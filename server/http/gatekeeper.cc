@@ -96,7 +96,21 @@ constexpr NotOffered kNotOffered[] = {
     {"/predictions/",
      "send tensors with POST /v2/models/{id}/infer, or serve with --profile "
      "torchserve"},
+    {"/ping",
+     "GET /health says whether to send requests, and --profile torchserve has "
+     "this route"},
+    {"/models",
+     "GET /v1/models and /v2/models list models, POST "
+     "/v2/repository/models/{id}/load loads one, and --profile torchserve has "
+     "this route"},
 };
+
+// Such routes whose path is one of a model here.
+std::string Instead(std::string_view path) {
+  if (!path.ends_with(":predict") && !path.ends_with(":explain")) return {};
+  return "; KServe v1's routes are those of --profile torchserve, with KServe "
+         "v2 send tensors to POST /v2/models/{id}/infer";
+}
 
 // The port of metrics alone has few routes: they are listed.
 std::string Listed(std::span<const Route> routes) {
@@ -234,11 +248,11 @@ Admission Admit(const Site& site, std::span<const Route> routes,
     return admission;
   }
   if (match.route == nullptr) {
-    admission.answer =
-        Refusal(site, head.path,
-                InvalidArgument("'" + head.path + "' does not take " +
-                                head.method + "; use one of " + match.allow)
-                    .Because("method_not_allowed"));
+    admission.answer = Refusal(
+        site, head.path,
+        InvalidArgument("'" + head.path + "' does not take " + head.method +
+                        "; use one of " + match.allow + Instead(head.path))
+            .Because("method_not_allowed"));
     admission.answer->headers.emplace_back("Allow", match.allow);
     return admission;
   }

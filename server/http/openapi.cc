@@ -225,7 +225,7 @@ constexpr Schema kSchemas[] = {
     {"Model", R"({"type": "object", "properties": {
         "id": {"type": "string"}, "object": {"const": "model"},
         "created": {"type": "integer"}, "owned_by": {"type": "string"},
-        "max_model_len": {"type": "integer"}}})"},
+        "max_model_len": {"type": "integer"}, "task": {"type": "string"}}})"},
     {"ModelList", R"({"type": "object", "properties": {
         "object": {"const": "list"}, "data": {"type": "array",
           "items": {"$ref": "#/components/schemas/Model"}}}})"},

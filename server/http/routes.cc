@@ -76,7 +76,7 @@ constexpr Route kServing[] = {
     {"POST", "/score", ServeScore, "The same", "ScoreRequest", "ScoreList"},
     {"POST", "/classify", ServeClassify, "vLLM: classes of texts",
      "ClassifyRequest", "Any"},
-    {"GET", "/v1/models", ServeModels, "Models that generate text", "",
+    {"GET", "/v1/models", ServeModels, "Models that generate or take text", "",
      "ModelList"},
     {"GET", "/v1/models/{id}", ServeModel, "One of them", "", "Model"},
     {"POST", "/api/chat", ServeOllamaChat,

@@ -4,12 +4,13 @@ import base64
 import json
 import math
 import shutil
+import subprocess
 
 import numpy as np
 import openai
 import pytest
 
-from conftest import REPO, start
+from conftest import BINARY, REPO, start
 from texts import cosine, post, refused
 
 DATA = REPO / "tests" / "data" / "encoders"
@@ -41,6 +42,22 @@ def server():
 def client(server):
     return openai.OpenAI(base_url=server.url + "/v1", api_key="none",
                          max_retries=0, timeout=120)
+
+
+def test_the_list_of_models_has_those_that_take_texts(server, client):
+    listed = {each.id: each for each in client.models.list()}
+    assert set(listed) == {*EMBEDDERS, "modernbert_rerank"}
+    assert listed["modernbert_rerank"].task == "rerank"
+    for name in EMBEDDERS:
+        assert listed[name].task == "embed"
+        assert listed[name].max_model_len > 0
+        assert client.models.retrieve(name) == listed[name]
+    # None of them answers a chat.
+    said = subprocess.run(
+        [BINARY, "chat", "--url", server.url, "hello"], capture_output=True,
+        text=True, timeout=60)
+    assert said.returncode == 1
+    assert "no model" in said.stderr, said.stderr
 
 
 # Texts that are longer than encoders take are left out.

@@ -160,7 +160,10 @@ def test_a_path_that_is_no_model_is_refused_before_anything_starts(tmp_path):
     text = tmp_path / "notes.txt"
     text.write_text("hello")
     (tmp_path / "folder").mkdir()
+    script = tmp_path / "model.pt"
+    script.write_text("a pickle")
     for model, words in (
+            (script, "TorchScript and pickles are not read; torch.export.save"),
             (text, f"'{text}' is no model that millrace knows; a model is "),
             (tmp_path / "none.gguf", "there is no file or folder '"),
             (tmp_path / "folder", "has no config.json; a model is "),
@@ -413,6 +416,15 @@ def test_probes_may_be_left_out_of_the_log():
         line_of(server, path="/version")
         paths = {event.get("path") for event in events(server)}
         assert not paths & {"/metrics", "/health"}
+
+
+@pytest.mark.parametrize("path, body, status", [
+    ("/ping", None, 404), ("/models", None, 404),
+    ("/predictions/m", {}, 404), ("/v1/models/m:predict", {}, 405)])
+def test_routes_of_torchserve_name_its_profile(server, path, body, status):
+    said, _, error = ask(server, path, body)
+    assert said == status
+    assert "--profile torchserve" in json.loads(error)["error"]["message"]
 
 
 def test_metrics_hold_no_series_of_routes_that_nobody_asked():

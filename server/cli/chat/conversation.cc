@@ -11,6 +11,7 @@
 
 #include "config/base/json.h"
 #include "config/base/utf8.h"
+#include "config/task_settings.h"
 #include "server/cli/chat/sse_reader.h"
 
 namespace millrace::server {
@@ -110,6 +111,12 @@ StatusOr<std::vector<ListedModel>> List(const HttpUrl& url,
   const Json* data = list.ok() ? Find(*list, {"data"}) : nullptr;
   if (data == nullptr || !data->is_array()) return models;
   for (const Json& entry : *data) {
+    // It makes vectors or scores of texts, no answers.
+    const Json* task = Find(entry, {"task"});
+    if (task != nullptr && task->is_string() &&
+        config::TaskFromName(task->get<std::string>()).ok()) {
+      continue;
+    }
     models.push_back(ModelOf(entry));
     if (models.back().id.empty()) models.pop_back();
   }
