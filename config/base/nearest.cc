@@ -7,6 +7,8 @@ namespace millrace {
 namespace {
 
 constexpr size_t kMostCharacters = 100;
+// Of a name that others may go on from.
+constexpr size_t kLeastBeginning = 5;
 
 bool Same(char a, char b) {
   return a == b || ((a == '-' || a == '_') && (b == '-' || b == '_'));
@@ -47,6 +49,15 @@ std::string_view Nearest(std::string_view name,
     const size_t edits = Edits(name, candidate);
     if (edits < fewest) {
       fewest = edits;
+      best = candidate;
+    }
+  }
+  if (!best.empty() || name.size() < kLeastBeginning) return best;
+  for (const std::string_view candidate : candidates) {
+    const bool begins = candidate.size() > name.size() &&
+                        Same(candidate[name.size()], '-') &&
+                        Edits(name, candidate.substr(0, name.size())) == 0;
+    if (begins && (best.empty() || candidate.size() < best.size())) {
       best = candidate;
     }
   }

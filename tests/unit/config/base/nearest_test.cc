@@ -17,6 +17,15 @@ TEST(Nearest, CountsInsertDeleteReplaceAndSwap) {
   EXPECT_EQ(Nearest("ias", kNames), "isa");
 }
 
+TEST(Nearest, ABeginningOfWholeWordsIsNear) {
+  const std::vector<std::string_view> names = {
+      "tensor_parallel_size_of_all", "tensor_parallel_size", "max_num_seqs"};
+  EXPECT_EQ(Nearest("tensor-parallel", names), "tensor_parallel_size");
+  EXPECT_EQ(Nearest("tensor", names), "tensor_parallel_size");
+  EXPECT_EQ(Nearest("tensor_para", names), "") << "in the middle of a word";
+  EXPECT_EQ(Nearest("max", names), "") << "too short to tell";
+}
+
 TEST(Nearest, WhatIsFarIsNotSuggested) {
   for (const char* name : {"", "x", "nq", "foo", "lora", "port", "model",
                            "tensor_parallel_size", "pt_port_number"}) {
