@@ -213,7 +213,12 @@ Status Auth::ReadKeys() {
   KeyFile file;
   if (file_ != nullptr) {
     ASSIGN_OR_RETURN(const std::string text, file_->Read("api_keys_file"));
-    ASSIGN_OR_RETURN(file, ParseKeyFile(text));
+    auto parsed = ParseKeyFile(text);
+    if (!parsed.ok()) {
+      return parsed.status().Prefixed("api_keys_file is '" + file_->path() +
+                                      "'");
+    }
+    file = *std::move(parsed);
   }
   MutexLock lock(mu_);
   UseFile(std::move(file));

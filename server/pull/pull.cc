@@ -101,17 +101,25 @@ class Puller {
 
   StatusOr<Downloaded> CopyFile(const fs::path& path) const {
     std::error_code error;
-    if (!fs::is_regular_file(source_.path, error)) {
+    if (fs::is_directory(source_.path, error)) {
       return NotFound("'" + source_.path +
-                      "' is no file; a folder can be served where it stands");
+                      "' is a folder, which can be served where it stands");
+    }
+    if (!fs::is_regular_file(source_.path, error)) {
+      return NotFound("there is no file '" + source_.path + "'");
     }
     fs::copy_file(source_.path, path, fs::copy_options::overwrite_existing,
                   error);
     if (error) {
+      const std::string why = error.message();
+      // A full disk may be an error of input and output here.
+      const bool may_be_full = error != std::errc::permission_denied;
       fs::remove(path, error);
-      return ResourceExhausted("'" + path.string() +
-                               "' cannot be written; make room or set "
-                               "MILLRACE_CACHE to a larger disk");
+      return ResourceExhausted(
+          "'" + source_.path + "' cannot be copied to '" + path.string() +
+          "': " + why +
+          (may_be_full ? "; make room or set MILLRACE_CACHE to a larger disk"
+                       : ""));
     }
     Downloaded done;
     ASSIGN_OR_RETURN(done.sha256, Sha256OfFile(path));

@@ -37,7 +37,8 @@ std::string Iso8601Now() {
 
 Status NoSuchArchive(const std::string& url) {
   return NotFound("Model not found at: " + Shortened(url, 300) +
-                  "; name a file or folder of the model store");
+                  "; name a file or folder of the model store (one that is a "
+                  "link out of it is not followed)");
 }
 
 // A name that paths can hold.

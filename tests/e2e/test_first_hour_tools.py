@@ -215,6 +215,16 @@ def test_a_near_miss_names_the_file_or_folder_that_was_meant(tmp_path):
     assert "is no .npz file; numpy.savez" in done.stderr
 
 
+def test_pull_tells_a_missing_file_from_a_folder(tmp_path):
+    for path, said in ((tmp_path / "none.gguf", "there is no file '"),
+                       (tmp_path, "is a folder, which can be served")):
+        done = subprocess.run(
+            [BINARY, "pull", f"file://{path}"], capture_output=True, text=True,
+            env={**os.environ, "MILLRACE_CACHE": str(tmp_path / "cache")},
+            timeout=60)
+        assert done.returncode == 1 and said in done.stderr, done.stderr
+
+
 def test_each_verb_says_what_it_takes(tmp_path):
     graph = classifier(tmp_path / "x.onnx")
     done = millrace("convert", graph, tmp_path / "out", code=1)

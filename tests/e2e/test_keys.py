@@ -327,6 +327,7 @@ def test_a_wrong_file_ends_the_start(tmp_path, text, sentence):
         [BINARY, "serve", GRAPH, "--http-port", "0", "--grpc-port", "-1",
          "--api-keys-file", path], capture_output=True, text=True, timeout=60)
     assert done.returncode == 1 and sentence in done.stderr, done.stderr
+    assert f"api_keys_file is '{path}'" in done.stderr
 
 
 def test_the_simple_key_may_do_everything():

@@ -34,6 +34,16 @@ def test_every_flag_is_taken(store):
                 "linear", "o"]
 
 
+def test_a_link_out_of_the_store_is_named(store, tmp_path):
+    (tmp_path / "linear.mar").symlink_to(store / "linear.mar")
+    done = subprocess.run(
+        [BINARY, "serve", "--profile", "torchserve", *PORTS, "--model-store",
+         tmp_path, "--models", "linear.mar"],
+        capture_output=True, text=True, timeout=60)
+    assert done.returncode != 0
+    assert "a link out of it is not followed" in done.stderr
+
+
 def test_values_of_the_file_may_name_variables(store, tmp_path):
     config = tmp_path / "config.properties"
     config.write_text("model_store=$$STORE$$\nload_models=linear.mar\n"
