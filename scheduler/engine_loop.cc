@@ -280,17 +280,18 @@ void EngineLoop::EndStep() {
 void EngineLoop::Fail(const Status& status) {
   LogError("a step failed, its requests end",
            {{"model", model_}, {"status", status.ToString()}});
-  // What the step wrote is worthless, and so is what stands on it.
-  for (std::unique_ptr<Job>& job : jobs_) {
-    if (!job || !job->sequence.running()) continue;
-    End(job, status, FinishReason::kError);
-  }
+  // What the step wrote is worthless, and so is what stands on it. The rows of
+  // a step behind it fail as well: none is discarded because another one ended.
   for (std::unique_ptr<StepInFlight>& step : in_flight_) {
     (void)runner_.Wait();
     ++steps_;
     spare_.push_back(std::move(step));
   }
   in_flight_.clear();
+  for (std::unique_ptr<Job>& job : jobs_) {
+    if (!job || !job->sequence.running()) continue;
+    End(job, status, FinishReason::kError);
+  }
   free_slots_.insert(free_slots_.end(), held_slots_.begin(), held_slots_.end());
   held_slots_.clear();
   ledger_.Forget();

@@ -77,6 +77,23 @@ TEST(EngineAhead, ACompletionMayStopAtAnyToken) {
   EXPECT_GT(discarded, stops / 2);
 }
 
+// Rows of a failed step, and of the one behind it, were no results.
+TEST(EngineAhead, AFailedStepDiscardsNoRows) {
+  const auto ahead = NewCount();
+  MetricRegistry registry;
+  auto engine = MakeEngine({.fault_at_step = 5, .ahead = ahead}, {}, &registry);
+  Reader failed(MustSubmit(*engine, MakeTask({1, 2, 3}, 40)));
+  EXPECT_EQ(failed.EndCode(), StatusCode::kInternal);
+  EXPECT_EQ(engine->stats().steps, 6);
+  EXPECT_EQ(*ahead, 5);
+  EXPECT_EQ(Metric(registry, "discarded_rows"), 0);
+  const GenerateTask task = MakeTask({4, 5}, 9);
+  Reader next(MustSubmit(*engine, task));
+  ASSERT_EQ(next.EndCode(), StatusCode::kOk);
+  EXPECT_EQ(next.ids(), FakeAnswer(task.prompt, 9, task.sampling));
+  ExpectAllPagesBack(*engine);
+}
+
 // Else its time would be that until the next request.
 TEST(EngineAhead, TheStepBehindAnEndIsReadThoughNobodyAsks) {
   FakeClock clock;
