@@ -108,16 +108,21 @@ bool IsStopped(const Device* device) {
   return stopped.contains(device->stream);
 }
 
-Outcome Wait(Device* device) {
-  while (IsStopped(device)) {
-    std::this_thread::sleep_for(std::chrono::milliseconds(1));
-  }
-  RunDeferred(SIZE_MAX);
+// Of what was waited for.
+Outcome TellFault(Device* device) {
   if (waits_until_failure < 0 || waits_until_failure-- > 0) {
     return Outcome::kFine;
   }
   std::snprintf(device->text, sizeof device->text, "an emulated fault");
   return Outcome::kFault;
+}
+
+Outcome Wait(Device* device) {
+  while (IsStopped(device)) {
+    std::this_thread::sleep_for(std::chrono::milliseconds(1));
+  }
+  RunDeferred(SIZE_MAX);
+  return TellFault(device);
 }
 
 Outcome Ask(Device* device) {
@@ -189,7 +194,7 @@ Outcome Elapsed(Device*, Event from, Event to, double* seconds) {
 Outcome AwaitEvent(Device* device, Event event) {
   if (!defers) return Wait(device);
   RunDeferred(deferred.work_before[event]);
-  return Outcome::kFine;
+  return TellFault(device);
 }
 
 void ReleaseEvent(Device*, Event event) {

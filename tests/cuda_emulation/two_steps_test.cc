@@ -14,6 +14,7 @@
 #include <vector>
 
 #include "config/base/metrics.h"
+#include "models/llm/lora.h"
 #include "models/llm/model.h"
 #include "models/llm/runner_ahead.h"
 #include "tests/data/tiny_gguf.h"
@@ -52,14 +53,16 @@ class TwoSteps : public testing::Test {
     CHECK(handle != nullptr, "the emulated module opens");
     defer_ = reinterpret_cast<void (*)(bool)>(
         dlsym(handle, "millrace_emulated_defer"));
+    fail_wait_ = reinterpret_cast<void (*)(int)>(
+        dlsym(handle, "millrace_emulated_fail_wait"));
   }
   ~TwoSteps() override {
+    fail_wait_(-1);
     defer_(false);
     unsetenv("MILLRACE_CUDA_MODULE");
   }
 
-  static std::unique_ptr<models::Runner> MustLoad(const std::string& path,
-                                                  bool eager) {
+  static models::LlmModel MustLoad(const std::string& path, bool eager) {
     models::LlmOptions options;
     options.device = "cuda:0";
     options.settings.enforce_eager = eager;
@@ -71,7 +74,16 @@ class TwoSteps : public testing::Test {
     options.cpus = {0};
     StatusOr<models::LlmModel> model = models::LoadLlm(path, options);
     CHECK(model.ok(), "the model loads");
-    return std::move(model->runner);
+    return *std::move(model);
+  }
+
+  // Every second task has the adapter; "": none has.
+  static void Adapt(std::vector<GenerateTask>& tasks,
+                    const models::LlmModel& model, const std::string& lora) {
+    if (lora.empty()) return;
+    auto adapter = models::LoadLora(lora, *model.lora_base, "named");
+    CHECK(adapter.ok(), "the adapter loads");
+    for (size_t i = 1; i < tasks.size(); i += 2) tasks[i].adapter = *adapter;
   }
 
   static std::vector<GenerateTask> Tasks() {
@@ -107,14 +119,22 @@ class TwoSteps : public testing::Test {
   // What engines with one step in flight, and with two, answer to the tasks. Of
   // the latter a GPU runs the work as late as it may.
   void ExpectTheSame(const std::string& path, bool stops,
-                     const std::vector<bool>& eagers) {
+                     const std::vector<bool>& eagers,
+                     const std::string& lora = "") {
     const EngineOptions options = {.model = "fake", .max_num_seqs = 4};
     std::vector<GenerateTask> tasks = Tasks();
     defer_(false);
+    models::LlmModel one = MustLoad(path, true);
+    Adapt(tasks, one, lora);
     auto alone =
-        Engine::Create(std::make_unique<OneStepAtATime>(MustLoad(path, true)),
+        Engine::Create(std::make_unique<OneStepAtATime>(std::move(one.runner)),
                        options, nullptr);
     std::vector<Reader> expected = AnswersOf(*alone, tasks);
+    if (!lora.empty()) {
+      const std::vector<Reader> plain = AnswersOf(*alone, Tasks());
+      EXPECT_EQ(plain[0].ids(), expected[0].ids());
+      EXPECT_NE(plain[5].ids(), expected[5].ids()) << "adapters add something";
+    }
     if (stops) {
       for (const size_t i : {size_t{1}, size_t{3}}) {
         tasks[i].sampling.stop_ids = {expected[i].ids()[3]};
@@ -127,8 +147,10 @@ class TwoSteps : public testing::Test {
       SCOPED_TRACE(eager ? "launched one by one" : "graphs");
       defer_(true);
       MetricRegistry registry;
+      models::LlmModel model = MustLoad(path, eager);
+      Adapt(tasks, model, lora);
       const auto engine =
-          Engine::Create(MustLoad(path, eager), options, &registry);
+          Engine::Create(std::move(model.runner), options, &registry);
       ExpectSameBits(*engine, tasks, expected);
       EXPECT_GT(Count(registry, "steps_ahead"), 8);
       EXPECT_EQ(Count(registry, "discarded_rows") > 0, stops);
@@ -146,6 +168,7 @@ class TwoSteps : public testing::Test {
   }
 
   void (*defer_)(bool);
+  void (*fail_wait_)(int);  // the wait behind so many others; -1: none
 };
 
 TEST_F(TwoSteps, GiveTheBitsOfOneStepAtATime) {
@@ -154,6 +177,54 @@ TEST_F(TwoSteps, GiveTheBitsOfOneStepAtATime) {
   const std::string path = TempPath("two_steps.gguf");
   ASSERT_TRUE(models::WriteTinyGguf(tiny, path));
   ExpectTheSame(path, true, {true, false});
+  EXPECT_EQ(std::remove(path.c_str()), 0);
+}
+
+// A row of an adapter is in flight when its completion stops.
+TEST_F(TwoSteps, WithAdapters) {
+  ExpectTheSame("tests/data/hf_llama_yarn", true, {true, false},
+                "tests/data/lora_llama");
+}
+
+// Both steps in flight are lost, and with them what runs; what waits, and what
+// comes later, is answered as ever.
+TEST_F(TwoSteps, AFaultEndsWhatRunsAndNothingElse) {
+  models::TinyModel tiny;
+  tiny.layers = 1;
+  const std::string path = TempPath("two_steps_fault.gguf");
+  ASSERT_TRUE(models::WriteTinyGguf(tiny, path));
+  const std::vector<GenerateTask> tasks = Tasks();
+  for (const bool eager : {true, false}) {
+    SCOPED_TRACE(eager ? "launched one by one" : "graphs");
+    defer_(true);
+    MetricRegistry registry;
+    const auto engine =
+        Engine::Create(MustLoad(path, eager).runner,
+                       {.model = "fake", .max_num_seqs = 4}, &registry);
+    const std::vector<Reader> expected = AnswersOf(*engine, tasks);
+    const double ahead = Count(registry, "steps_ahead");
+    fail_wait_(4);
+    std::vector<Reader> readers;
+    for (const GenerateTask& task : tasks) {
+      readers.emplace_back(MustSubmit(*engine, task));
+    }
+    int failed = 0;
+    for (size_t i = 0; i < readers.size(); ++i) {
+      if (readers[i].EndCode() == StatusCode::kOk) {
+        EXPECT_TRUE(SameBits(readers[i].tokens, expected[i].tokens)) << i;
+        continue;
+      }
+      ++failed;
+      EXPECT_EQ(readers[i].end->status.message(),
+                "cuda:0 failed: an emulated fault");
+    }
+    EXPECT_GT(failed, 0);
+    EXPECT_LT(failed, 6) << "some were waiting";
+    EXPECT_GT(Count(registry, "steps_ahead"), ahead);
+    EXPECT_EQ(Count(registry, "discarded_rows"), 0);
+    ExpectSameBits(*engine, tasks, expected);
+    ExpectAllPagesBack(*engine);
+  }
   EXPECT_EQ(std::remove(path.c_str()), 0);
 }
 
