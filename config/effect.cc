@@ -76,6 +76,22 @@ constexpr Rule kRules[] = {
      "values"},
     {"enforce_eager", RunsOnCpu, "device is cpu"},
     {"async_scheduling", RunsOnCpu, "device is cpu"},
+    {"async_scheduling",
+     [](const ServerSettings&, const ModelSettings& model) {
+       return model.llm.tensor_parallel_size > 1;
+     },
+     "tensor_parallel_size is above 1, and such steps are read one by one"},
+    {"async_scheduling",
+     [](const ServerSettings&, const ModelSettings& model) {
+       return model.llm.speculative_method != "none" &&
+              !model.llm.speculative_model.empty();
+     },
+     "there is a speculative_model, which computes between two steps"},
+    {"async_scheduling",
+     [](const ServerSettings&, const ModelSettings& model) {
+       return !model.llm.kv_cache_dir.empty();
+     },
+     "there is a kv_cache_dir, which pages are written to between two steps"},
     {"gemm_backend", RunsOnCpu, "device is cpu"},
     {"num_speculative_tokens", DraftsNothing, "speculative_method is none"},
     {"prompt_lookup_min", DraftsNoNgrams,

@@ -61,6 +61,35 @@ TEST(Effect, BothKindsHeedTheGemmBackendOnAGpu) {
   }
 }
 
+TEST(Effect, AsyncSchedulingSaysWhereItNeverActs) {
+  const auto said = [](std::vector<std::pair<std::string, std::string>> flags,
+                       const std::string& device = "cuda:0") {
+    flags.emplace_back("device", device);
+    flags.emplace_back("async-scheduling", "false");
+    std::string text;
+    for (const std::string& each : OfFlags(std::move(flags), kText)) {
+      if (each.starts_with("--async-scheduling")) text += each;
+    }
+    return text;
+  };
+  const std::string none = "--async-scheduling has no effect: ";
+  EXPECT_EQ(said({}), "");
+  EXPECT_EQ(said({{"speculative-model", "small.gguf"}}, "cpu"),
+            none + "device is cpu");
+  EXPECT_EQ(said({{"tensor-parallel-size", "2"}}),
+            none +
+                "tensor_parallel_size is above 1, and such steps are read "
+                "one by one");
+  EXPECT_EQ(said({{"speculative-model", "small.gguf"}}),
+            none +
+                "there is a speculative_model, which computes between two "
+                "steps");
+  EXPECT_EQ(said({{"kv-cache-dir", "/tmp/pages"}}),
+            none +
+                "there is a kv_cache_dir, which pages are written to "
+                "between two steps");
+}
+
 TEST(Effect, AGeneralSettingMayServeOneOfTwoModels) {
   EXPECT_EQ(OfFlags({{"precision", "bf16"}, {"max-model-len", "64"}},
                     {.is_graph = {false, true}, .num_cores = 2},
