@@ -42,6 +42,18 @@ std::string_view DevicePrecisionName(DevicePrecision precision);
 enum class GemmBackend { kNative, kCublasLt };
 // Of the setting `gemm_backend`. INVALID_ARGUMENT: no such name.
 StatusOr<GemmBackend> GemmBackendOf(std::string_view setting);
+// What convolves on a device: its own kernels, or NVIDIA's library where it
+// gives an image the same bits in any batch.
+enum class ConvBackend { kNative, kCudnn };
+// Of the setting `conv_backend`. INVALID_ARGUMENT: no such name.
+StatusOr<ConvBackend> ConvBackendOf(std::string_view setting);
+
+// What a device computes with beside its own kernels, which serve where these
+// cannot.
+struct DeviceLibraries {
+  GemmBackend gemm = GemmBackend::kNative;
+  ConvBackend conv = ConvBackend::kNative;
+};
 
 // What one context has on the device: a stream, memory for values. Used by one
 // thread at a time.
@@ -58,6 +70,8 @@ struct DeviceCounts {
   int64_t copied_bytes = 0;
   int64_t made_bytes = 0;    // of results on the device
   int64_t narrow_bytes = 0;  // of them, those that are kept in 16 bits
+  int64_t by_cublaslt = 0;   // operators on the device that it computes
+  int64_t by_cudnn = 0;
 };
 
 // A plan for one set of input sizes, on the device and, for operators that the
@@ -87,7 +101,8 @@ class GraphDevice {
 
   virtual std::string name() const = 0;  // "cuda:0"
   virtual DevicePrecision precision() const = 0;
-  virtual GemmBackend gemm_backend() const = 0;  // in use
+  // Those that were asked for and opened.
+  virtual DeviceLibraries libraries() const = 0;
   // RESOURCE_EXHAUSTED: so many bytes of weights were more than was free when
   // the device was opened.
   virtual Status CheckFits(int64_t weight_bytes) const = 0;
@@ -103,17 +118,17 @@ class GraphDevice {
 
 // The device that a setting names: null for "cpu", a GPU for "cuda:0"; for
 // "auto" GPU 0, or null with a line in the log that says why it cannot serve.
-// Where cuBLASLt cannot be used, a line in the log says why, and kernels
-// multiply. INVALID_ARGUMENT: no such name. FAILED_PRECONDITION: why the GPU
-// cannot serve.
+// Where cuBLASLt or cuDNN cannot be used, a line in the log says why, and
+// kernels do its work. INVALID_ARGUMENT: no such name. FAILED_PRECONDITION: why
+// the GPU cannot serve.
 StatusOr<std::shared_ptr<GraphDevice>> OpenGraphDevice(
     const std::string& name, DevicePrecision precision = DevicePrecision::kF32,
-    GemmBackend gemm = GemmBackend::kNative);
+    DeviceLibraries libraries = {});
 
 // Several, "cuda:0,cuda:1", or all GPUs, "cuda:all"; or one as above. Empty:
 // the CPU. INVALID_ARGUMENT: the CPU beside a GPU, or a GPU twice.
 StatusOr<std::vector<std::shared_ptr<GraphDevice>>> OpenGraphDevices(
     std::string_view names, DevicePrecision precision = DevicePrecision::kF32,
-    GemmBackend gemm = GemmBackend::kNative);
+    DeviceLibraries libraries = {});
 
 }  // namespace millrace::models::graph

@@ -19,13 +19,16 @@ StatusOr<graph::InstanceOptions> GraphOptions(const ParsedArgs& args,
   options.isa = args.Text("isa", "");
   const std::string precision = args.Text("precision", "auto");
   const auto on_device = graph::DevicePrecisionOf(precision);
-  ASSIGN_OR_RETURN(const graph::GemmBackend gemm,
+  graph::DeviceLibraries libraries;
+  ASSIGN_OR_RETURN(libraries.gemm,
                    graph::GemmBackendOf(args.Text("gemm-backend", "native")));
+  ASSIGN_OR_RETURN(libraries.conv,
+                   graph::ConvBackendOf(args.Text("conv-backend", "native")));
   ASSIGN_OR_RETURN(
       options.device,
       graph::OpenGraphDevice(args.Text("device", "cpu"),
                              on_device.value_or(graph::DevicePrecision::kTf32),
-                             gemm));
+                             libraries));
   if (options.device != nullptr && on_device) return options;
   if (options.device != nullptr && precision != "int8") {
     return UsageError(

@@ -21,9 +21,12 @@ inline constexpr FlagSpec kGraphBackendFlag = {
     "kernels of layers: millrace (default), onednn, or auto: measured first"};
 inline constexpr FlagSpec kQuantizationFlag = {
     "quantization", "FILE", "of millrace quantize (default: MODEL.quant.json)"};
+inline constexpr FlagSpec kConvFlag = {
+    "conv-backend", "NAME",
+    "on a GPU, for convolutions of graphs: native, or cudnn"};
 
-// As --threads, --isa, --device, --precision, --gemm-backend and --quantization
-// say of the model at `path`; a verb may lack the last four.
+// As --threads, --isa, --device, --precision, --gemm-backend, --conv-backend
+// and --quantization say of the model at `path`; a verb may lack the last five.
 StatusOr<models::graph::InstanceOptions> GraphOptions(const ParsedArgs& args,
                                                       const std::string& path);
 

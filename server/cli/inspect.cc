@@ -60,6 +60,7 @@ constexpr FlagSpec kFlags[] = {
     kSizesFlag,
     kPrecisionFlag,
     kGemmFlag,
+    kConvFlag,
     kQuantizationFlag,
     kThreadsFlag,
     kIsaFlag,

@@ -35,6 +35,7 @@ constexpr FlagSpec kFlags[] = {
     kDeviceFlag,
     kPrecisionFlag,
     kGemmFlag,
+    kConvFlag,
     kGraphBackendFlag,
     kQuantizationFlag,
     kThreadsFlag,

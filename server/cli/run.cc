@@ -39,6 +39,7 @@ constexpr FlagSpec kFlags[] = {
     kDeviceFlag,
     kPrecisionFlag,
     kGemmFlag,
+    kConvFlag,
     kGraphBackendFlag,
     kQuantizationFlag,
     {"interpret", "", "by the plain functions of the operators"},

@@ -43,7 +43,7 @@ StatusOr<PreparedGraph> PrepareAt(
     const graph::Graph& model, graph::InstanceOptions options) {
   ASSIGN_OR_RETURN(
       options.device,
-      graph::OpenGraphDevice(gpu->name(), precision, gpu->gemm_backend()));
+      graph::OpenGraphDevice(gpu->name(), precision, gpu->libraries()));
   PreparedGraph prepared;
   graph::CompileOptions compile = options;
   compile.weight_cpus = options.cpus;
@@ -88,7 +88,7 @@ Status QuantizeOn(const std::shared_ptr<graph::GraphDevice>& gpu,
   const auto open = [&](bool in_f32) {
     return graph::OpenGraphDevice(gpu->name(),
                                   in_f32 ? DevicePrecision::kF32 : kBesideInt8,
-                                  gpu->gemm_backend());
+                                  gpu->libraries());
   };
   ASSIGN_OR_RETURN(
       const graph::Guarded guarded,
@@ -111,12 +111,13 @@ StatusOr<Gpus> GpusFor(const config::ModelSettings& settings) {
     return Gpus();
   }
   RETURN_IF_ERROR(fits);
-  ASSIGN_OR_RETURN(const graph::GemmBackend gemm,
+  graph::DeviceLibraries libraries;
+  ASSIGN_OR_RETURN(libraries.gemm,
                    graph::GemmBackendOf(settings.llm.gemm_backend));
   return graph::OpenGraphDevices(
       name,
       graph::DevicePrecisionOf(settings.graph.precision).value_or(kBesideInt8),
-      gemm);
+      libraries);
 }
 
 StatusOr<PreparedGraph> PrepareOnGpus(Gpus gpus, const graph::Graph& model,
@@ -164,7 +165,7 @@ StatusOr<PreparedGraph> PrepareOnGpus(Gpus gpus, const graph::Graph& model,
   all.parameters.insert(all.parameters.end(), told.begin(), told.end());
   if (!is_int8) all.parameters.emplace_back("precision", Name(served));
   all.parameters.emplace_back("device", names);
-  if (gpus.front()->gemm_backend() == graph::GemmBackend::kCublasLt) {
+  if (gpus.front()->libraries().gemm == graph::GemmBackend::kCublasLt) {
     all.parameters.emplace_back("gemm_backend", "cublaslt");
   }
   return all;

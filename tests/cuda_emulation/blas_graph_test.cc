@@ -23,20 +23,21 @@ const char* EmulatedModule() { return EMULATED_MODULE; }
 namespace {
 
 constexpr const char* kByBlas = " by cuBLASLt";
+constexpr DeviceLibraries kCublasLt = {.gemm = GemmBackend::kCublasLt};
 
 class BlasGraph : public CudaGraph {
  protected:
   void SetUp() override {
-    const auto device = OpenGraphDevice("cuda:0", DevicePrecision::kF32,
-                                        GemmBackend::kCublasLt);
+    const auto device =
+        OpenGraphDevice("cuda:0", DevicePrecision::kF32, kCublasLt);
     ASSERT_TRUE(device.ok()) << device.status().ToString();
-    if ((*device)->gemm_backend() == GemmBackend::kNative) {
+    if ((*device)->libraries().gemm == GemmBackend::kNative) {
       GTEST_SKIP() << "there is no cuBLASLt";
     }
   }
   static std::unique_ptr<ExecutionContext> WithBlas(const Graph& graph,
                                                     DevicePrecision precision) {
-    return Make(graph, precision, GemmBackend::kCublasLt);
+    return Make(graph, precision, kCublasLt);
   }
 
   const BlasEnvironment environment_;
@@ -143,8 +144,7 @@ TEST_P(BlasNetworks, RowsHaveTheSameBitsInAnyNumber) {
 TEST_F(BlasGraph, ContextsRunBesideEachOther) {
   GraphMaker make;
   auto compiled = CompiledGraph::Create(
-      TwoLayers(make),
-      OnDevice(DevicePrecision::kTf32, GemmBackend::kCublasLt));
+      TwoLayers(make), OnDevice(DevicePrecision::kTf32, kCublasLt));
   ASSERT_TRUE(compiled.ok());
   const auto inputs = Rows(make, 30);
   const auto want = ExecutionContext::Create(*compiled, {})->Run(inputs);
@@ -187,9 +187,9 @@ TEST_F(BlasGraph, AlgorithmsWhoseBitsDependOnThePlaceAreDropped) {
   EXPECT_EQ(BlasEnvironment::Alive(), 0) << "all is given back";
   BlasEnvironment::Tell("create");
   const auto device =
-      OpenGraphDevice("cuda:0", DevicePrecision::kF32, GemmBackend::kCublasLt);
+      OpenGraphDevice("cuda:0", DevicePrecision::kF32, kCublasLt);
   ASSERT_TRUE(device.ok()) << device.status().ToString();
-  EXPECT_EQ((*device)->gemm_backend(), GemmBackend::kNative);
+  EXPECT_EQ((*device)->libraries().gemm, GemmBackend::kNative);
 }
 
 TEST_F(BlasGraph, WithoutMemoryToTryAlgorithmsKernelsMultiply) {

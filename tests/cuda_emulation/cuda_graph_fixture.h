@@ -54,17 +54,17 @@ class CudaGraph : public testing::Test {
   }
   static InstanceOptions OnDevice(
       DevicePrecision precision = DevicePrecision::kF32,
-      GemmBackend gemm = GemmBackend::kNative) {
+      DeviceLibraries libraries = {}) {
     InstanceOptions options;
-    auto device = OpenGraphDevice("cuda:0", precision, gemm);
+    auto device = OpenGraphDevice("cuda:0", precision, libraries);
     EXPECT_TRUE(device.ok()) << device.status().ToString();
     options.device = *device;
     return options;
   }
   static std::unique_ptr<ExecutionContext> Make(
       const Graph& graph, DevicePrecision precision = DevicePrecision::kF32,
-      GemmBackend gemm = GemmBackend::kNative) {
-    auto context = CreateInstance(graph.Copy(), OnDevice(precision, gemm));
+      DeviceLibraries libraries = {}) {
+    auto context = CreateInstance(graph.Copy(), OnDevice(precision, libraries));
     CHECK(context.ok(), "the graph compiles");
     return *std::move(context);
   }

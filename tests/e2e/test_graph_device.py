@@ -292,6 +292,23 @@ def test_inspect_says_what_cublaslt_multiplies():
     assert "native and cublaslt exist" in unknown.stdout + unknown.stderr
 
 
+CUDNN = BINARY.parent / "libmillrace_fake_cudnn.so"
+
+
+@pytest.mark.skipif(not CUDNN.exists(), reason="built without the fake cuDNN")
+def test_cudnn_is_named_by_a_flag_of_tools():
+    flags = ["--device", "cuda:0", "--conv-backend"]
+    env = {**EMULATED, "MILLRACE_CUDNN": str(CUDNN)}
+    done = inspect("resnet50.onnx", *flags, "cudnn", env=env)
+    assert done.returncode == 0, done.stderr
+    assert re.search(r"cuda:0  Conv .* by cuDNN\n", done.stdout)
+    native = inspect("resnet50.onnx", *flags, "native", env=env)
+    assert "by cuDNN" not in native.stdout
+    unknown = inspect("resnet50.onnx", *flags, "miopen", env=env)
+    assert unknown.returncode != 0
+    assert "native and cudnn exist" in unknown.stdout + unknown.stderr
+
+
 @pytest.mark.parametrize("flags, said", [
     ([], "there is no CUDA module, looked for '/nonexistent/module.so'"),
     (["--precision", "int8"], "resnet50.onnx.quant.json"),

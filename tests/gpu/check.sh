@@ -4,17 +4,19 @@
 # model beside those of the CPU. Some four minutes; needs a driver, and for
 # models python3 with numpy. Each step has a limit of its own.
 #
-#   ./check.sh RESULTS [STEP...]     steps: device runner graph blas sanitizer
-#                                    kernels models logits serve (default: all)
+#   ./check.sh RESULTS [STEP...]     steps: device runner graph blas cudnn
+#                                    sanitizer kernels models logits serve
+#                                    (default: all)
 #
-# The step blas needs libcublasLt.so.13, or the file that MILLRACE_CUBLASLT names.
+# The step blas needs libcublasLt.so.13, or the file that MILLRACE_CUBLASLT names; cudnn
+# needs libcudnn.so.9, or that of MILLRACE_CUDNN.
 set -u
 here=$(cd "$(dirname "${BASH_SOURCE[0]}")" && pwd)
 results=${1:?a folder for the results}
 mkdir -p "$results"
 results=$(cd "$results" && pwd)
 shift
-steps=" ${*:-device runner graph blas kernels models logits serve sanitizer} "
+steps=" ${*:-device runner graph blas cudnn kernels models logits serve sanitizer} "
 cd "$here" || exit 1
 module=$here/bin/libmillrace_cuda.so
 failed=0
@@ -42,7 +44,8 @@ if wanted models || wanted logits || wanted serve; then
   } >"$results/random_gguf.log" 2>&1 &
 fi
 export MILLRACE_TEST_CUBLASLT=${MILLRACE_CUBLASLT:-libcublasLt.so.13}
-for suite in device runner graph blas; do
+export MILLRACE_TEST_CUDNN=${MILLRACE_CUDNN:-libcudnn.so.9}
+for suite in device runner graph blas cudnn; do
   wanted $suite || continue
   step $suite 60 "bin/cuda_${suite}_test"
   verdicts $suite

@@ -6,7 +6,7 @@
 #
 # FOLDER holds the Python package gguf, for models of random weights. Build first:
 #   cmake --build build/release --target millrace millrace_cuda cuda_device_test \
-#     cuda_runner_test cuda_graph_test cuda_blas_test cuda_bench \
+#     cuda_runner_test cuda_graph_test cuda_blas_test cuda_cudnn_test cuda_bench \
 #     cuda_blas_bench cuda_graph_bench cuda_attention_bench
 set -euo pipefail
 case ${1:-} in
@@ -15,7 +15,7 @@ esac
 out=$(realpath "$1") packages=${2:-}
 cd "$(dirname "${BASH_SOURCE[0]}")/../.."
 programs=(millrace libmillrace_cuda.so cuda_device_test cuda_runner_test
-  cuda_graph_test cuda_blas_test cuda_bench cuda_blas_bench
+  cuda_graph_test cuda_blas_test cuda_cudnn_test cuda_bench cuda_blas_bench
   cuda_graph_bench cuda_attention_bench)
 
 stage=$(mktemp -d)

@@ -6,6 +6,7 @@
 #include "config/base/size_text.h"
 #include "models/gpu/cuda_context.h"
 #include "models/graph/cuda/blas_layers.h"
+#include "models/graph/cuda/conv_layers.h"
 #include "models/graph/cuda/cuda_plan.h"
 #include "models/graph/cuda/device_weights.h"
 #include "models/graph/device.h"
@@ -31,7 +32,7 @@ class CudaGraphDevice final : public GraphDevice {
  public:
   static StatusOr<std::shared_ptr<GraphDevice>> Open(int32_t ordinal,
                                                      DevicePrecision precision,
-                                                     GemmBackend gemm) {
+                                                     DeviceLibraries asked) {
     ASSIGN_OR_RETURN(const cuda::Module* module, OpenCudaModule());
     ASSIGN_OR_RETURN(
         auto context,
@@ -41,7 +42,7 @@ class CudaGraphDevice final : public GraphDevice {
              .remedy = "end what else runs on it, take a smaller model, or set "
                        "device to cpu"}));
     std::unique_ptr<BlasLayers> blas;
-    if (gemm == GemmBackend::kCublasLt) {
+    if (asked.gemm == GemmBackend::kCublasLt) {
       StatusOr<std::unique_ptr<BlasLayers>> opened =
           BlasLayers::Open(module, ordinal);
       if (opened.ok()) {
@@ -51,8 +52,20 @@ class CudaGraphDevice final : public GraphDevice {
                    {{"why", opened.status().message()}});
       }
     }
-    return std::shared_ptr<GraphDevice>(new CudaGraphDevice(
-        module, ordinal, precision, std::move(context), std::move(blas)));
+    std::unique_ptr<ConvLayers> conv;
+    if (asked.conv == ConvBackend::kCudnn) {
+      StatusOr<std::unique_ptr<ConvLayers>> opened =
+          ConvLayers::Open(module, ordinal);
+      if (opened.ok()) {
+        conv = std::move(opened).value();
+      } else {
+        LogWarning("native kernels convolve in graphs, not cuDNN",
+                   {{"why", opened.status().message()}});
+      }
+    }
+    return std::shared_ptr<GraphDevice>(
+        new CudaGraphDevice(module, ordinal, precision, std::move(context),
+                            std::move(blas), std::move(conv)));
   }
 
   std::string name() const override {
@@ -60,8 +73,9 @@ class CudaGraphDevice final : public GraphDevice {
   }
 
   DevicePrecision precision() const override { return precision_; }
-  GemmBackend gemm_backend() const override {
-    return blas_ == nullptr ? GemmBackend::kNative : GemmBackend::kCublasLt;
+  DeviceLibraries libraries() const override {
+    return {.gemm = blas_ ? GemmBackend::kCublasLt : GemmBackend::kNative,
+            .conv = conv_ ? ConvBackend::kCudnn : ConvBackend::kNative};
   }
 
   Status CheckFits(int64_t weight_bytes) const override {
@@ -90,20 +104,22 @@ class CudaGraphDevice final : public GraphDevice {
       const std::function<bool(const Tensor*)>& is_shared) override {
     return CudaPlan::Create({graph, name(), KernelPrecision(precision_),
                              num_members, kernels, packed, weights_,
-                             blas_.get(), is_shared});
+                             blas_.get(), conv_.get(), is_shared});
   }
 
  private:
   CudaGraphDevice(const cuda::Module* module, int32_t ordinal,
                   DevicePrecision precision,
                   std::shared_ptr<CudaContext> context,
-                  std::unique_ptr<BlasLayers> blas)
+                  std::unique_ptr<BlasLayers> blas,
+                  std::unique_ptr<ConvLayers> conv)
       : module_(module),
         ordinal_(ordinal),
         precision_(precision),
         free_bytes_(context->device().free_bytes),
         weights_(std::move(context)),
-        blas_(std::move(blas)) {}
+        blas_(std::move(blas)),
+        conv_(std::move(conv)) {}
 
   const cuda::Module* const module_;
   const int32_t ordinal_;
@@ -111,6 +127,7 @@ class CudaGraphDevice final : public GraphDevice {
   const int64_t free_bytes_;  // when it was opened
   DeviceWeights weights_;
   const std::unique_ptr<BlasLayers> blas_;  // null: kernels multiply
+  const std::unique_ptr<ConvLayers> conv_;  // null: kernels convolve
 };
 
 }  // namespace
@@ -147,18 +164,27 @@ StatusOr<GemmBackend> GemmBackendOf(std::string_view setting) {
       .At("gemm_backend");
 }
 
+StatusOr<ConvBackend> ConvBackendOf(std::string_view setting) {
+  if (setting == "native") return ConvBackend::kNative;
+  if (setting == "cudnn") return ConvBackend::kCudnn;
+  return InvalidArgument("conv_backend is '" + std::string(setting) +
+                         "'; native and cudnn exist")
+      .At("conv_backend");
+}
+
 StatusOr<std::shared_ptr<GraphDevice>> OpenGraphDevice(
-    const std::string& name, DevicePrecision precision, GemmBackend gemm) {
+    const std::string& name, DevicePrecision precision,
+    DeviceLibraries libraries) {
   if (name == "cpu") return std::shared_ptr<GraphDevice>();
   if (name == "auto") {
     StatusOr<std::shared_ptr<GraphDevice>> gpu =
-        CudaGraphDevice::Open(0, precision, gemm);
+        CudaGraphDevice::Open(0, precision, libraries);
     if (gpu.ok()) return gpu;
     LogInfo("graphs run on the CPU", {{"why", gpu.status().message()}});
     return std::shared_ptr<GraphDevice>();
   }
   ASSIGN_OR_RETURN(const int32_t ordinal, CudaOrdinal(name));
-  return CudaGraphDevice::Open(ordinal, precision, gemm);
+  return CudaGraphDevice::Open(ordinal, precision, libraries);
 }
 
 }  // namespace millrace::models::graph

@@ -150,7 +150,7 @@ StatusOr<std::vector<Tensor>> CudaPlan::Run(
   CHECK(inputs.size() == inputs_.size(), "one tensor for each input");
   auto& own = static_cast<CudaState&>(state);
   ASSIGN_OR_RETURN(std::byte * device_arena, own.Arena(device_bytes_));
-  if (calls_blas_) RETURN_IF_ERROR(own.context().MakeCurrent());
+  if (calls_library_) RETURN_IF_ERROR(own.context().MakeCurrent());
   Bind(inputs, arena, device_arena, own);
   if (is_staged_ && trace == nullptr) {
     auto outputs = RunStaged(arena, device_arena, own, pool, stopped);
@@ -243,7 +243,7 @@ Status CudaPlan::Launch(const Action& action, const std::byte* device_arena,
       context.module(), context.device().stream,
       {state.on_device.data(), formats_.data(), found + 2 * action.check,
        packed_[action.step], own_[action.step], arena + action.scratch});
-  if (error < 0) return step.blas->Failed(-error);
+  if (error < 0) return step.failed(-error);
   return context.Launched(error);
 }
 
@@ -362,6 +362,13 @@ DeviceCounts CudaPlan::counts() const {
       add(output.type.shape.num_elements() * DTypeBytes(output.type.dtype));
     }
   }
+  const auto by = [&](Library library) {
+    return std::count_if(
+        device_steps_.begin(), device_steps_.end(),
+        [&](const DeviceStep& step) { return step.library == library; });
+  };
+  counts.by_cublaslt = by(Library::kCublasLt);
+  counts.by_cudnn = by(Library::kCudnn);
   counts.made_bytes = made_bytes_;
   counts.narrow_bytes = narrow_bytes_;
   return counts;

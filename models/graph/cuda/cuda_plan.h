@@ -48,6 +48,7 @@ class CudaPlan final : public DevicePlan {
     WeightPacker& packed;
     DeviceWeights& weights;
     BlasLayers* blas;  // null: kernels multiply
+    ConvLayers* conv;  // null: kernels convolve
     const std::function<bool(const Tensor*)>& is_shared;
   };
   static StatusOr<std::unique_ptr<const DevicePlan>> Create(const Parts& parts);
@@ -134,8 +135,8 @@ class CudaPlan final : public DevicePlan {
   CudaBuffer own_constants_;
   std::vector<CudaBuffer> own_packed_;
   CudaBuffer step_constants_;
-  bool calls_blas_ = false;  // which takes the device from the thread
-  bool is_staged_ = true;    // no step on the cores reads what the device made
+  bool calls_library_ = false;  // which takes the device from the thread
+  bool is_staged_ = true;  // no step on the cores reads what the device made
   int64_t host_bytes_ = 0;
   int64_t staged_found_ = 0;  // place in staging memory
   int64_t staging_bytes_ = 0;

@@ -101,9 +101,9 @@ class CudaPlanBuilder {
   }
 
   MaybeStep Lowered(const Node& node) {
-    return LowerToDevice(node,
-                         {graph_, slot_of_, plan_->formats_, parts_.precision,
-                          parts_.weights.byte_sums(), parts_.blas});
+    return LowerToDevice(
+        node, {graph_, slot_of_, plan_->formats_, parts_.precision,
+               parts_.weights.byte_sums(), parts_.blas, parts_.conv});
   }
 
   void ChooseFormats() {
@@ -206,7 +206,8 @@ class CudaPlanBuilder {
                      .step = plan_->device_steps_.size(),
                      .name = name,
                      .sources = std::move(sources)};
-    plan_->calls_blas_ = plan_->calls_blas_ || step.blas != nullptr;
+    plan_->calls_library_ =
+        plan_->calls_library_ || step.library != Library::kNone;
     if (step.checks_indices) {
       action.check = plan_->checks_.size();
       plan_->checks_.push_back({name, step.index_size});

@@ -15,6 +15,7 @@
 #include "models/cuda/module_api.h"
 #include "models/graph/cuda/blas_layers.h"
 #include "models/graph/cuda/byte_sums.h"
+#include "models/graph/cuda/conv_layers.h"
 #include "models/graph/ir.h"
 #include "models/graph/plan/step.h"
 
@@ -61,6 +62,8 @@ struct PackedConstant {
   std::function<std::vector<std::byte>()> pack;
 };
 
+enum class Library { kNone, kCublasLt, kCudnn };
+
 struct DeviceStep {
   // Launches; 0 or the number of an error of the device.
   std::function<int(const cuda::Module&, cuda::Stream, const DeviceSlots&)>
@@ -68,9 +71,10 @@ struct DeviceStep {
   std::string text;
   double macs = 0;
   int64_t scratch_bytes = 0;  // that it overwrites
-  // Whose products it launches; null: only kernels. Then a negative number that
-  // `launch` returns is cuBLASLt's.
-  const BlasLayers* blas = nullptr;
+  // Of a step that calls a library of NVIDIA's: which, and what the number of
+  // its error means, which `launch` returns times -1. Others call only kernels.
+  Library library = Library::kNone;
+  std::function<Status(int error)> failed;
   int64_t reads_behind = 0;  // bytes behind an operand, whatever they are
   // Indices are looked at while it runs: what is out of range is told when the
   // run ends. The size that they are in range of.
@@ -96,6 +100,7 @@ struct DeviceLowering {
   cuda::GraphPrecision precision;  // of products and convolutions
   ByteWeightSums& byte_sums;
   BlasLayers* blas;  // null: kernels multiply
+  ConvLayers* conv;  // null: kernels convolve
 
   const ValueType& type(ValueId id) const { return *graph.value(id).type; }
   const Shape& shape(ValueId id) const { return type(id).shape; }

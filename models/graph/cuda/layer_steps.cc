@@ -1,13 +1,13 @@
-// Layers, products, attention and pools on a GPU. Weights stay as the graph has
-// them: kernels read them by strides.
+// Linear layers, products, attention and pools on a GPU. Weights stay as the
+// graph has them: kernels read them by strides.
 #include <algorithm>
 #include <cmath>
 #include <string>
 #include <variant>
 
-#include "models/graph/activation.h"
 #include "models/graph/cuda/device_step.h"
 #include "models/graph/cuda/device_window.h"
+#include "models/graph/cuda/layer_parts.h"
 #include "models/graph/cuda/pack_factors.h"
 #include "models/graph/fused_params.h"
 #include "models/graph/ops/broadcast.h"
@@ -17,58 +17,6 @@ namespace millrace::models::graph {
 namespace {
 
 using cuda::GraphWindow;
-
-// The kernels' functions are numbered as the graph's.
-static_assert(static_cast<int>(cuda::Function::kRelu) ==
-              static_cast<int>(Unary::kRelu));
-static_assert(static_cast<int>(cuda::Function::kGeluErf) ==
-              static_cast<int>(Unary::kGeluErf));
-static_assert(static_cast<int>(cuda::Function::kSqrt) ==
-              static_cast<int>(Unary::kSqrt));
-static_assert(static_cast<int>(cuda::Function::kCos) ==
-              static_cast<int>(Unary::kCos));
-
-// What is behind a layer; its pointers are set in a run.
-struct LayerEnd {
-  cuda::GraphEpilogue fixed = {};
-  Slot bias = kNoSlot;
-  Slot residual = kNoSlot;
-  Slot gate = kNoSlot;
-
-  LayerEnd(const Node& node, const DeviceLowering& lowering) {
-    const auto slot = [&](size_t i) {
-      return i < node.inputs.size() ? lowering.slot(node.inputs[i]) : kNoSlot;
-    };
-    const FusedEpilogue& end = LayerParamsOf(node.attrs).epilogue;
-    fixed.f = static_cast<cuda::Function>(end.activation.f);
-    fixed.a = end.activation.a;
-    fixed.b = end.activation.b;
-    fixed.residual_first = end.residual_first;
-    bias = slot(fused::kBias);
-    residual = slot(fused::kResidual);
-    gate = slot(fused::kGate);
-  }
-  cuda::GraphEpilogue At(const DeviceSlots& slots) const {
-    cuda::GraphEpilogue end = fixed;
-    end.bias = slots.floats_in(bias);
-    end.residual = slots.in(residual);
-    end.gate = slots.in(gate);
-    return end;
-  }
-  std::string Text() const {
-    std::string text = bias != kNoSlot ? " +bias" : "";
-    if (residual != kNoSlot) text += " +residual";
-    const auto f = static_cast<Unary>(fixed.f);
-    if (f != Unary::kNone) text += " " + std::string(UnaryName(f));
-    return text + (gate != kNoSlot ? " *gate" : "");
-  }
-};
-
-bool AllFloats(const Node& node, const DeviceLowering& lowering) {
-  return std::all_of(node.inputs.begin(), node.inputs.end(), [&](ValueId id) {
-    return id == kNoValue || lowering.IsFloat(id);
-  });
-}
 
 // A value as a product sees its axes.
 struct View {
@@ -92,44 +40,6 @@ struct View {
     return own < 0 || sizes[own] == 1 ? 0 : strides[own];
   }
 };
-
-// A constant as tensor cores read it.
-PackedConstant FactorsOf(const Graph& graph, ValueId value,
-                         cuda::GraphPrecision precision,
-                         const WeightOrder& order) {
-  const std::shared_ptr<const Tensor> constant = graph.value(value).constant;
-  return {.value = value,
-          .of = constant,
-          .form = {static_cast<int64_t>(precision), order.outputs, order.groups,
-                   order.taps, order.channels, order.output_stride,
-                   order.tap_stride, order.channel_stride, order.group_stride},
-          .pack = [=] {
-            const Tensor values = constant->Aligned();
-            return PackFactors(precision, order, values.data<float>());
-          }};
-}
-
-// Behind what a step says of itself; "" for f32.
-std::string PrecisionText(cuda::GraphPrecision precision) {
-  switch (precision) {
-    case cuda::GraphPrecision::kF32:
-      break;
-    case cuda::GraphPrecision::kTf32:
-      return " tf32";
-    case cuda::GraphPrecision::kF16:
-      return " f16";
-    case cuda::GraphPrecision::kBf16:
-      return " bf16";
-  }
-  return "";
-}
-
-// What a step says of a sum that is cut, and of blocks that share its pieces.
-std::string PiecesText(int64_t pieces, int64_t partial_sums) {
-  if (pieces == 1) return "";
-  return ", " + std::to_string(pieces) + " pieces" +
-         (partial_sums > 0 ? " in blocks of their own" : "");
-}
 
 // Rows behind the last are read, so the operand must lie in the plan's arena.
 const BlasProduct* BlasFor(const Node& node, const DeviceLowering& lowering,
@@ -174,7 +84,10 @@ DeviceStep ProductStep(const Node& node, const DeviceLowering& lowering,
               PiecesText(pieces, partial_sums) + end.Text() +
               PrecisionText(fixed.precision);
   if (blas != nullptr) {
-    step.blas = lowering.blas;
+    step.library = Library::kCublasLt;
+    step.failed = [layers = lowering.blas](int error) {
+      return layers->Failed(error);
+    };
     step.scratch_bytes = BlasLayers::ScratchBytes(*blas);
     step.reads_behind = BlasLayers::ReadsBehind(*blas);
     step.text += " by cuBLASLt";
@@ -278,85 +191,6 @@ MaybeStep MakeDeviceMatMul(const Node& node, const DeviceLowering& lowering) {
   args.rank = rank - 2;
   return ProductStep(node, lowering, args,
                      "MatMul " + std::to_string(args.count) + " of ");
-}
-
-MaybeStep MakeDeviceConv(const Node& node, const DeviceLowering& lowering) {
-  if (!AllFloats(node, lowering)) return std::nullopt;
-  const auto& params = ParamsOf<ConvParams>(node.attrs);
-  const Shape& x = lowering.shape(node.inputs[0]);
-  const Shape& y = lowering.shape(node.outputs[0]);
-  const std::optional<GraphWindow> window = DeviceWindowOf(params.window, x, y);
-  if (!window || !FitsInt32(x.back()) || !FitsInt32(y.back()))
-    return std::nullopt;
-  cuda::GraphConvArgs fixed = {};
-  fixed.window = *window;
-  fixed.batch = x[0];
-  fixed.channels = static_cast<int32_t>(x.back());
-  fixed.outputs = static_cast<int32_t>(y.back());
-  fixed.groups = static_cast<int32_t>(params.groups);
-  fixed.transposed = node.op == &fused::kConvTranspose;
-  // Weights that come in a run are f32's.
-  const bool packs = lowering.precision != cuda::GraphPrecision::kF32 &&
-                     cuda::GroupsOnTensors(params.groups, y.back()) &&
-                     lowering.constant(node.inputs[1]) != nullptr;
-  const LayerEnd end(node, lowering);
-  const Slot in = lowering.slot(node.inputs[0]);
-  const Slot weight = lowering.slot(node.inputs[1]);
-  const Slot out = lowering.slot(node.outputs[0]);
-  const auto num_taps =
-      int64_t{window->kernel[0]} * window->kernel[1] * window->kernel[2];
-  const int64_t channels = x.back() / params.groups;
-  const int64_t outputs = y.back() / params.groups;
-  const int64_t pieces =
-      packs ? cuda::PiecesOf(lowering.precision, num_taps * channels, outputs)
-            : 1;
-  // Blocks share no pieces of a group.
-  const int64_t partial_sums =
-      params.groups > 1
-          ? 0
-          : cuda::PartialSums(pieces, y.num_elements() / outputs, outputs, 1);
-  DeviceStep step;
-  step.scratch_bytes = partial_sums * BytesOf(cuda::GraphFormat::kF32);
-  step.text =
-      (fixed.transposed ? "ConvTranspose " : "Conv ") +
-      DeviceWindowText(*window, x[0], x.back(), y.back()) +
-      (params.groups > 1 ? ", " + std::to_string(params.groups) + " groups"
-                         : "") +
-      PiecesText(pieces, partial_sums) + end.Text() +
-      PrecisionText(packs ? lowering.precision : fixed.precision);
-  if (packs) {
-    fixed.precision = lowering.precision;
-    step.packed = FactorsOf(
-        lowering.graph, node.inputs[1], fixed.precision,
-        {.outputs = y.back(),
-         .groups = params.groups,
-         .taps = num_taps,
-         .channels = channels,
-         .output_stride = fixed.transposed ? num_taps : channels * num_taps,
-         .tap_stride = 1,
-         .channel_stride = fixed.transposed ? outputs * num_taps : num_taps,
-         .group_stride = channels * outputs * num_taps});
-    fixed.packed_w.row_bytes =
-        PackedRowBytes(fixed.precision, num_taps * channels);
-  }
-  const Shape& pixels = fixed.transposed ? x : y;
-  const Shape& others = fixed.transposed ? y : x;
-  step.macs = static_cast<double>(pixels.num_elements() * num_taps) *
-              static_cast<double>(others.back() / params.groups);
-  step.launch = [=](const cuda::Module& module, cuda::Stream stream,
-                    const DeviceSlots& slots) {
-    cuda::GraphConvArgs args = fixed;
-    args.x = slots.in(in);
-    args.w = slots.floats_in(weight);
-    args.packed_w.data = slots.packed;
-    args.y = slots.out(out);
-    args.epilogue = end.At(slots);
-    if (partial_sums > 0) {
-      args.partial = reinterpret_cast<float*>(slots.scratch);
-    }
-    return module.graph_conv(stream, args);
-  };
-  return step;
 }
 
 MaybeStep MakeDevicePool(const Node& node, const DeviceLowering& lowering) {

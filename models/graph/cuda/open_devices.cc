@@ -20,7 +20,8 @@ StatusOr<int32_t> CountGpus() {
 }  // namespace
 
 StatusOr<std::vector<std::shared_ptr<GraphDevice>>> OpenGraphDevices(
-    std::string_view names, DevicePrecision precision, GemmBackend gemm) {
+    std::string_view names, DevicePrecision precision,
+    DeviceLibraries libraries) {
   std::string list(names);
   if (names == "cuda:all") {
     ASSIGN_OR_RETURN(const int32_t count, CountGpus());
@@ -33,7 +34,7 @@ StatusOr<std::vector<std::shared_ptr<GraphDevice>>> OpenGraphDevices(
     const std::string name = list.substr(begin, end - begin);
     begin = end + 1;
     ASSIGN_OR_RETURN(std::shared_ptr<GraphDevice> device,
-                     OpenGraphDevice(name, precision, gemm));
+                     OpenGraphDevice(name, precision, libraries));
     const bool one = end == list.size() && devices.empty();
     if (device == nullptr && one) return devices;
     if (device == nullptr) {
