@@ -101,6 +101,42 @@ Status QuantizeOn(const std::shared_ptr<graph::GraphDevice>& gpu,
   return OkStatus();
 }
 
+// Which of NVIDIA's libraries compute a layer of the graph, as a plan for the
+// least sizes says: it is run once, in a context of its own.
+void TellLibraries(const graph::GraphDevice& gpu, const graph::Graph& model,
+                   const config::ModelSettings& settings,
+                   const graph::InstanceOptions& options, PreparedGraph& all) {
+  const graph::DeviceLibraries opened = gpu.libraries();
+  if (opened.gemm == graph::GemmBackend::kNative &&
+      opened.conv == graph::ConvBackend::kNative) {
+    return;
+  }
+  const std::string id = config::ModelId(settings);
+  const auto samples =
+      PrecisionSamples(settings.graph, model, graph::LeftOutSizes::kLeast);
+  const auto context =
+      graph::ExecutionContext::Create(all.graphs.front(), options);
+  const Status ran =
+      samples.ok() ? context->Run(samples->front()).status() : samples.status();
+  if (!ran.ok()) {
+    LogInfo("what NVIDIA's libraries compute is not known before a request",
+            {{"model", id}, {"why", ran.message()}});
+    return;
+  }
+  const graph::DeviceCounts counts = context->device_counts();
+  LogInfo("layers that NVIDIA's libraries compute",
+          {{"model", id},
+           {"cublaslt", counts.by_cublaslt},
+           {"cudnn", counts.by_cudnn},
+           {"operators", counts.on_device}});
+  if (counts.by_cublaslt > 0) {
+    all.parameters.emplace_back("gemm_backend", "cublaslt");
+  }
+  if (counts.by_cudnn > 0) {
+    all.parameters.emplace_back("conv_backend", "cudnn");
+  }
+}
+
 }  // namespace
 
 StatusOr<Gpus> GpusFor(const config::ModelSettings& settings) {
@@ -165,9 +201,7 @@ StatusOr<PreparedGraph> PrepareOnGpus(Gpus gpus, const graph::Graph& model,
   all.parameters.insert(all.parameters.end(), told.begin(), told.end());
   if (!is_int8) all.parameters.emplace_back("precision", Name(served));
   all.parameters.emplace_back("device", names);
-  if (gpus.front()->libraries().gemm == graph::GemmBackend::kCublasLt) {
-    all.parameters.emplace_back("gemm_backend", "cublaslt");
-  }
+  TellLibraries(*gpus.front(), model, settings, options, all);
   return all;
 }
 

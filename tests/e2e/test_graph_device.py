@@ -292,6 +292,16 @@ def test_inspect_says_what_cublaslt_multiplies():
     assert "native and cublaslt exist" in unknown.stdout + unknown.stderr
 
 
+def test_cublaslt_is_told_only_where_it_multiplies():
+    # All linear layers of this one have a number of outputs that it does not take.
+    model = "resnet50"
+    with start(DATA / f"{model}.onnx", "--device", "cuda:0", "--gemm-backend",
+               "cublaslt",
+               env={**EMULATED, "MILLRACE_CUBLASLT": str(CUBLASLT)}) as gpu:
+        gpu.line("layers that NVIDIA's libraries compute", "cublaslt=0")
+        assert "gemm_backend" not in metadata(gpu, model)["parameters"]
+
+
 CUDNN = BINARY.parent / "libmillrace_fake_cudnn.so"
 
 
