@@ -8,6 +8,10 @@
 namespace millrace::models::graph {
 namespace {
 
+// Of a graph. Images of any size would have engines of their own for each; what
+// is behind this many is for kernels, as long as the graph is served.
+constexpr size_t kMostShapes = 512;
+
 // cuDNN wants each size of y to be what the window gives.
 bool IsWhole(const ConvShape& shape) {
   for (size_t i = 0; i < 3; ++i) {
@@ -85,6 +89,7 @@ const CudnnConvolution* ConvLayers::Choose(const ConvShape& shape) {
   for (const auto& [known, convolution] : chosen_) {
     if (known == shape) return convolution.get();
   }
+  if (chosen_.size() >= kMostShapes) return nullptr;
   StatusOr<std::unique_ptr<const CudnnConvolution>> tried =
       cudnn_->Choose(shape);
   if (!tried.ok() || *tried == nullptr) {
