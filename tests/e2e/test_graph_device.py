@@ -298,7 +298,7 @@ def test_cublaslt_is_told_only_where_it_multiplies():
     with start(DATA / f"{model}.onnx", "--device", "cuda:0", "--gemm-backend",
                "cublaslt",
                env={**EMULATED, "MILLRACE_CUBLASLT": str(CUBLASLT)}) as gpu:
-        gpu.line("layers that NVIDIA's libraries compute", "cublaslt=0")
+        gpu.line("layers that NVIDIA's libraries compute", '"cublaslt":0')
         assert "gemm_backend" not in metadata(gpu, model)["parameters"]
 
 
