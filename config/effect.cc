@@ -93,6 +93,7 @@ constexpr Rule kRules[] = {
      },
      "there is a kv_cache_dir, which pages are written to between two steps"},
     {"gemm_backend", RunsOnCpu, "device is cpu"},
+    {"conv_backend", RunsOnCpu, "device is cpu"},
     {"num_speculative_tokens", DraftsNothing, "speculative_method is none"},
     {"prompt_lookup_min", DraftsNoNgrams,
      "no tokens are drafted from the prompt: speculative_method is none or "

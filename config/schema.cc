@@ -173,6 +173,12 @@ void VisitPrecision(GraphSettings& s, const SettingVisitor& visit) {
          .unit = Unit::kShare,
          .max = 1'000'000'000},
         &s.max_precision_error);
+  visit({.name = "conv_backend",
+         .help = "on a GPU, what computes convolutions: native: this program's "
+                 "kernels; cudnn: NVIDIA's library, native where it is absent "
+                 "or has no engine that gives the same bits in any batch",
+         .choices = {"native", "cudnn"}},
+        &s.conv_backend);
 }
 
 void VisitSequences(LlmSettings& s, const SettingVisitor& visit) {

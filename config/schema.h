@@ -163,6 +163,7 @@ struct GraphSettings {
   std::string quantization;       // of millrace quantize; "": MODEL.quant.json
   std::string precision_samples;  // .npz files, by commas; "": made up
   int64_t max_precision_error = 100'000;  // millionths
+  std::string conv_backend = "native";    // on a GPU: native | cudnn
 
   // Dynamic batching, see scheduler/batching_options.h.
   int64_t max_batch_size = 0;      // rows; 0: chosen where rows are independent

@@ -150,6 +150,8 @@ StatusOr<Gpus> GpusFor(const config::ModelSettings& settings) {
   graph::DeviceLibraries libraries;
   ASSIGN_OR_RETURN(libraries.gemm,
                    graph::GemmBackendOf(settings.llm.gemm_backend));
+  ASSIGN_OR_RETURN(libraries.conv,
+                   graph::ConvBackendOf(settings.graph.conv_backend));
   return graph::OpenGraphDevices(
       name,
       graph::DevicePrecisionOf(settings.graph.precision).value_or(kBesideInt8),

@@ -319,6 +319,32 @@ def test_cudnn_is_named_by_a_flag_of_tools():
     assert "native and cudnn exist" in unknown.stdout + unknown.stderr
 
 
+@pytest.mark.skipif(not CUDNN.exists(), reason="built without the fake cuDNN")
+@pytest.mark.parametrize("precision, most", [("tf32", 2**-7), ("f16", 2**-8)])
+def test_cudnn_convolves_in_graphs_the_same_in_any_batch(precision, most):
+    model = "resnet50"
+    flags = ["--device", "cuda:0", "--precision", precision, "--conv-backend",
+             "cudnn"]
+    arrays = inputs_of(model, "b3")
+    with start(DATA / f"{model}.onnx") as cpu:
+        want = infer(cpu, model, arrays)
+    with start(DATA / f"{model}.onnx", *flags,
+               env={**EMULATED, "MILLRACE_CUDNN": str(CUDNN)}) as gpu:
+        assert metadata(gpu, model)["parameters"]["conv_backend"] == "cudnn"
+        got = infer(gpu, model, arrays)
+        alone = [infer(gpu, model, [a[i:i + 1] for a in arrays]) for i in range(3)]
+    for k, theirs in enumerate(want):
+        assert np.abs(got[k] - theirs).max() <= most * np.abs(theirs).max()
+        for i in range(3):
+            assert np.array_equal(alone[i][k][0], got[k][i])
+    with start(DATA / f"{model}.onnx", *flags,
+               env={**EMULATED, "MILLRACE_CUDNN": "/nonexistent.so"}) as gpu:
+        gpu.line("native kernels convolve in graphs",
+                 "cuDNN cannot be opened (/nonexistent.so")
+        assert "conv_backend" not in metadata(gpu, model)["parameters"]
+        infer(gpu, model, arrays)
+
+
 @pytest.mark.parametrize("flags, said", [
     ([], "there is no CUDA module, looked for '/nonexistent/module.so'"),
     (["--precision", "int8"], "resnet50.onnx.quant.json"),

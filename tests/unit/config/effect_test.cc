@@ -61,6 +61,22 @@ TEST(Effect, BothKindsHeedTheGemmBackendOnAGpu) {
   }
 }
 
+TEST(Effect, ConvolutionsAreComputedByALibraryOnAGpuAlone) {
+  const auto said = [](const std::string& device, const EffectFacts& facts) {
+    std::string text;
+    for (const std::string& each :
+         OfFlags({{"device", device}, {"conv-backend", "cudnn"}}, facts)) {
+      if (each.starts_with("--conv-backend")) text += each;
+    }
+    return text;
+  };
+  EXPECT_EQ(said("cuda:0", kGraph), "");
+  EXPECT_EQ(said("cpu", kGraph), "--conv-backend has no effect: device is cpu");
+  EXPECT_EQ(said("cuda:0", kText),
+            "--conv-backend has no effect: it is for graphs, and none is "
+            "served");
+}
+
 TEST(Effect, AsyncSchedulingSaysWhereItNeverActs) {
   const auto said = [](std::vector<std::pair<std::string, std::string>> flags,
                        const std::string& device = "cuda:0") {
