@@ -10,9 +10,16 @@
 namespace millrace::scheduler {
 namespace {
 
+// The deadline by which the job is ordered.
+Clock::Time UrgencyOf(const BatchJob& job) {
+  return std::min(job.task.deadline, job.submitted + BatchFormer::kPatience);
+}
+
 bool ComesBefore(const BatchJob& a, const BatchJob& b) {
-  return std::tie(a.delayed, a.level, a.task.deadline, a.sequence) <
-         std::tie(b.delayed, b.level, b.task.deadline, b.sequence);
+  const auto place = [](const BatchJob& job) {
+    return std::tuple(job.delayed, job.level, UrgencyOf(job), job.sequence);
+  };
+  return place(a) < place(b);
 }
 
 Clock::Time Before(Clock::Time time, Clock::Duration by) {

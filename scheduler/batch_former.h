@@ -4,16 +4,19 @@
 //   BatchFormer::Decision decision = former.Form(clock.Now());
 //
 // Requests stand in the order: priority level, deadline (earliest first),
-// arrival. Those of one kind that follow each other in this order share a batch
-// until it is full. A batch begins at once when it is full, has a preferred
-// size or must begin for a deadline; else when its oldest request has waited
-// for max_queue_delay. Requests of other kinds do not hold it up, unless
-// preserve_ordering asks for the order of arrival.
+// arrival. One without a deadline, or with one that is far, stands as if its
+// deadline were kPatience after its arrival: those whose deadlines are near
+// pass it by for so long, not for ever. Those of one kind that follow each
+// other in this order share a batch until it is full. A batch begins at once
+// when it is full, has a preferred size or must begin for a deadline; else when
+// its oldest request has waited for max_queue_delay. Requests of other kinds do
+// not hold it up, unless preserve_ordering asks for the order of arrival.
 //
 // Reads no clock and takes no lock, so that tests can walk it through time.
 // One thread at a time.
 #pragma once
 
+#include <chrono>
 #include <cstdint>
 #include <map>
 #include <memory>
@@ -39,6 +42,8 @@ enum class BatchDrop {
 
 class BatchFormer {
  public:
+  static constexpr Clock::Duration kPatience = std::chrono::seconds(5);
+
   explicit BatchFormer(const BatchingOptions& options) : options_(options) {}
 
   // RESOURCE_EXHAUSTED when the job's priority level is full; the job stays

@@ -171,6 +171,36 @@ TEST_F(BatchFormerTest, EarliestDeadlineIsFirst) {
   EXPECT_THAT(Form(0), ElementsAre(0));
 }
 
+// Each step computes one request in 10 ms, and one comes that has 500 ms left:
+// something more urgent waits always.
+TEST_F(BatchFormerTest, RequestWithoutADeadlineDoesNotWaitForEver) {
+  constexpr int kPatienceMs = BatchFormer::kPatience / milliseconds(1);
+  for (const Clock::Time deadline : {kNever, At(60'000)}) {
+    Start({});
+    ASSERT_TRUE(Add(0, {.deadline = deadline}).ok());
+    ASSERT_TRUE(Add(0, {.deadline = At(500)}).ok());
+    int computed_at = -1;
+    for (int ms = 0; ms < 20'000 && computed_at < 0; ms += 10) {
+      ASSERT_TRUE(Add(ms, {.deadline = At(ms + 500)}).ok());
+      const std::vector<int64_t> begun = Form(ms);
+      ASSERT_EQ(begun.size(), 1u);
+      ASSERT_THAT(dropped_, IsEmpty());
+      if (begun[0] == 0) computed_at = ms;
+    }
+    EXPECT_GE(computed_at, kPatienceMs - 1000);
+    EXPECT_LE(computed_at, kPatienceMs);
+  }
+}
+
+TEST_F(BatchFormerTest, PatienceIsNoDeadline) {
+  Start({.max_batch_size = 2, .max_queue_delay = milliseconds(20'000)});
+  former_->SetRowTime(milliseconds(8));
+  ASSERT_TRUE(Add(0).ok());
+  EXPECT_THAT(Form(10'000), IsEmpty());  // neither dropped nor begun for it
+  EXPECT_THAT(dropped_, IsEmpty());
+  EXPECT_EQ(wake_, At(20'000));
+}
+
 TEST_F(BatchFormerTest, BatchBeginsInTimeForItsDeadline) {
   Start({.max_batch_size = 4, .max_queue_delay = milliseconds(50)});
   former_->SetRowTime(milliseconds(5));
