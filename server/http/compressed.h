@@ -10,7 +10,8 @@ namespace millrace::server::http {
 // Of inference's answers, which are mostly numbers as text or bytes. Smaller
 // ones do not become smaller.
 inline constexpr size_t kLeastCompressedInfer = 256;
-// Of other JSON: most of what is smaller goes in one packet as it is.
+// Of other JSON and of metrics: most of what is smaller goes in one packet as
+// it is.
 inline constexpr size_t kLeastCompressedJson = 1024;
 
 // Compresses a whole body of `least` bytes or more, unless it is compressed

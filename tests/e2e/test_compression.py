@@ -1,5 +1,5 @@
-"""Accept-Encoding: JSON answers are compressed from 1024 bytes on, on every route;
-streams, small answers and other bodies are as they were. Real clients decode them
+"""Accept-Encoding: JSON answers are compressed from 1024 bytes on, on every route,
+and so are metrics; streams, small answers and other bodies are as they were. Real clients decode them
 without being told."""
 import gzip
 import http.client
@@ -92,8 +92,25 @@ def test_small_answers_and_streams_are_not(server):
                             **asks)
         assert "content-encoding" not in headers and len(data) > LEAST
         assert data.rstrip().endswith(b"data: [DONE]")
-    headers, data = raw(server.http_port, "/metrics", **asks)
-    assert "content-encoding" not in headers and len(data) > LEAST
+
+
+@pytest.mark.parametrize("accept,names", [
+    ("text/plain", "text/plain; version=0.0.4"),
+    ("application/openmetrics-text", "application/openmetrics-text; version=1.0.0")])
+def test_metrics_are_compressed_as_prometheus_asks(server, accept, names):
+    headers, plain = raw(server.http_port, "/metrics", Accept=accept)
+    assert "content-encoding" not in headers and len(plain) > LEAST
+    headers, data = raw(server.http_port, "/metrics", **{
+        "Accept": accept, "Accept-Encoding": "gzip"})
+    assert headers["content-encoding"] == "gzip"
+    assert headers["content-type"].startswith(names)
+    assert int(headers["content-length"]) == len(data) < len(plain) / 3
+    told = gzip.decompress(data).decode()
+    assert told.startswith("# ")
+    series = [{line.split(" ")[0] for line in text.splitlines()}
+              for text in (told, plain.decode())]
+    # The first scrape made series of its own route.
+    assert series[0] >= series[1]
 
 
 def test_a_head_request_tells_the_length_of_the_get(server):
