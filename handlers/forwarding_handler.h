@@ -7,16 +7,19 @@
 #include <vector>
 
 #include "handlers/handler.h"
+#include "handlers/place_in_time.h"
 
 namespace millrace::handlers {
 
 // As thread-safe as `inner`.
-class ForwardingHandler : public TensorHandler {
+class ForwardingHandler : public TimedHandler {
  public:
   explicit ForwardingHandler(std::unique_ptr<TensorHandler> inner)
       : inner_(std::move(inner)) {}
 
-  Status HasPlace() const override { return inner_->HasPlace(); }
+  Status HasPlaceBy(Clock::Time deadline) const override {
+    return handlers::HasPlaceBy(*inner_, deadline);
+  }
   const std::vector<models::TensorSpec>& inputs() const override {
     return inner_->inputs();
   }

@@ -13,6 +13,7 @@
 
 #include "config/base/deadline.h"
 #include "handlers/named_tensors.h"
+#include "handlers/place_in_time.h"
 
 namespace millrace::handlers {
 namespace {
@@ -28,7 +29,7 @@ bool IsKeyed(std::string_view name) {
   return name == kKeyedValues || name == kKeyedLengths || name == kKeyedWeights;
 }
 
-class GraphHandler final : public TensorHandler {
+class GraphHandler final : public TimedHandler {
  public:
   explicit GraphHandler(TensorParts parts) : parts_(std::move(parts)) {}
 
@@ -39,8 +40,8 @@ class GraphHandler final : public TensorHandler {
 
   // The place is given back at once: held, it would let clients that send
   // slowly keep others out.
-  Status HasPlace() const override {
-    return parts_.batcher->Reserve().status();
+  Status HasPlaceBy(Clock::Time deadline) const override {
+    return parts_.batcher->Reserve(deadline).status();
   }
 
   const std::vector<TensorSpec>& inputs() const override {

@@ -11,6 +11,7 @@
 #include <vector>
 
 #include "config/base/out_of_memory.h"
+#include "handlers/place_in_time.h"
 #include "handlers/stage_pipeline.h"
 #include "handlers/tasks/image_input.h"
 #include "handlers/tasks/item_gather.h"
@@ -189,7 +190,10 @@ class MicroBatchedImageTask final : public TaskHandler {
 
   void Start(TaskRequest request, Done done, std::stop_token stop) override {
     Status status = CheckImages(request, *model_.answer);
-    if (status.ok()) status = HasPlace();
+    if (status.ok()) status = pipeline_.HasPlace();
+    if (status.ok()) {
+      status = HasPlaceBy(*model_.parts.tensors, request.deadline);
+    }
     if (!status.ok()) return done(status);
     const size_t num_images = request.parts.size();
     auto work = std::make_shared<Work>();

@@ -5,6 +5,7 @@
 #include <vector>
 
 #include "config/base/out_of_memory.h"
+#include "handlers/place_in_time.h"
 #include "handlers/tasks/image_input.h"
 #include "handlers/tasks/image_micro_batches.h"
 #include "handlers/tasks/item_gather.h"
@@ -61,7 +62,8 @@ class ImageTask final : public TaskHandler {
   Status StartOne(TaskRequest& request, size_t image_idx,
                   const std::shared_ptr<ItemGather>& gather,
                   int64_t& bytes_left) const {
-    RETURN_IF_ERROR(HasPlace());  // before the work of decoding
+    // Before the work of decoding.
+    RETURN_IF_ERROR(HasPlaceBy(*parts_.tensors, request.deadline));
     ASSIGN_OR_RETURN(ImageRow row, input_.Read(request.parts[image_idx]));
     bytes_left -= row.tensor.num_bytes();
     if (bytes_left < 0) {

@@ -9,6 +9,7 @@
 
 #include "config/base/out_of_memory.h"
 #include "config/task_settings.h"
+#include "handlers/place_in_time.h"
 #include "handlers/tasks/audio_input.h"
 #include "handlers/tasks/blank.h"
 #include "handlers/tasks/ctc.h"
@@ -110,7 +111,8 @@ class TranscribeTask final : public TaskHandler {
                   const TranscriptRequest& asked,
                   const std::shared_ptr<ItemGather>& gather,
                   int64_t& bytes_left) const {
-    RETURN_IF_ERROR(HasPlace());  // before the work of decoding
+    // Before the work of decoding.
+    RETURN_IF_ERROR(HasPlaceBy(*parts_.tensors, request.deadline));
     ASSIGN_OR_RETURN(AudioRow row, input_.Read(request.parts[item_idx]));
     request.parts[item_idx].bytes = {};
     TensorRequest one;

@@ -19,6 +19,7 @@
 #include <utility>
 
 #include "config/base/out_of_memory.h"
+#include "handlers/place_in_time.h"
 #include "open_inference_grpc.pb.h"
 #include "server/grpc/grpc_status.h"
 #include "server/grpc/task_codec.h"
@@ -131,6 +132,7 @@ class UnaryInfer final : public ::grpc::ServerUnaryReactor,
 
   Status Compute(ModelHandle model) {
     ASSIGN_OR_RETURN(handlers::TensorHandler * handler, model->ForTensors());
+    RETURN_IF_ERROR(handlers::HasPlaceBy(*handler, info_.deadline));
     ASSIGN_OR_RETURN(TensorCall call,
                      DecodeTensors(*request_, parts_.state->regions));
     trace_->Stamp(Stage::kParsed, parts_.clock->Now());

@@ -9,12 +9,14 @@
 
 #include "config/base/json.h"
 #include "config/base/out_of_memory.h"
+#include "handlers/place_in_time.h"
 #include "models/tensor/strings.h"
 #include "server/http/compressed.h"
 #include "server/http/message.h"
 #include "server/http/oip_answer.h"
 #include "server/http/oip_request.h"
 #include "server/http/pool_work.h"
+#include "server/http/request_deadline.h"
 #include "server/http/routes.h"
 #include "server/http/task_request.h"
 #include "server/http/task_work.h"
@@ -138,6 +140,23 @@ Status InferTask(const Site& site, const std::shared_ptr<Exchange>& exchange,
         Compress(exchange->request(), kLeastCompressedInfer, answer);
         return answer;
       });
+}
+
+// Whether the model would give a request of this deadline a place.
+Status GuardTensors(const Site& site, const std::vector<std::string>& params,
+                    Clock::Time deadline) {
+  const ModelPath path = PathOf(params);
+  const StatusOr<ModelHandle> model =
+      site.services.repository->Borrow(path.name, path.version);
+  // What else is wrong, the route says; and which of several versions serves,
+  // the request's headers.
+  if (!model.ok() ||
+      (path.version.empty() &&
+       site.services.repository->VersionsOf(path.name).size() > 1)) {
+    return OkStatus();
+  }
+  const auto handler = (*model)->ForTensors();
+  return handler.ok() ? handlers::HasPlaceBy(**handler, deadline) : OkStatus();
 }
 
 // The earlier of the header's and the body's.
@@ -279,18 +298,16 @@ void ServeOipModelReady(const Site& site,
 }
 
 Status GuardOipInfer(const Site& site, const std::vector<std::string>& params) {
-  const ModelPath path = PathOf(params);
-  const StatusOr<ModelHandle> model =
-      site.services.repository->Borrow(path.name, path.version);
-  // What else is wrong, the route says; and which of several versions serves,
-  // the request's headers.
-  if (!model.ok() ||
-      (path.version.empty() &&
-       site.services.repository->VersionsOf(path.name).size() > 1)) {
-    return OkStatus();
-  }
-  const auto handler = (*model)->ForTensors();
-  return handler.ok() ? (*handler)->HasPlace() : OkStatus();
+  return GuardTensors(site, params, kNever);
+}
+
+Status CheckInTime(const Site& site, const RouteMatch& match,
+                   const HttpRequest& head, Clock::Time accepted) {
+  if (match.route->serve != ServeOipInfer) return OkStatus();
+  const StatusOr<Clock::Time> deadline = ReadDeadline(head, accepted);
+  // Without one, GuardOipInfer has been asked already.
+  if (!deadline.ok() || *deadline == kNever) return OkStatus();
+  return GuardTensors(site, match.params, *deadline);
 }
 
 void ServeOipInfer(const Site& site,

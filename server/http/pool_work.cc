@@ -14,6 +14,7 @@
 #include "config/base/out_of_memory.h"
 #include "handlers/json_fields.h"
 #include "server/http/content_coding.h"
+#include "server/http/request_deadline.h"
 
 namespace millrace::server::http {
 namespace {
@@ -179,9 +180,18 @@ std::string ServedName(const Site& site, std::string name) {
 }
 
 StatusOr<Clock::Time> ReadDeadline(const Exchange& exchange) {
+  const auto& accepted =
+      exchange.trace()->stamps[static_cast<size_t>(Stage::kAccepted)];
+  return ReadDeadline(
+      exchange.request(),
+      Clock::Time(Clock::Duration(accepted.load(std::memory_order_relaxed))));
+}
+
+StatusOr<Clock::Time> ReadDeadline(const HttpRequest& head,
+                                   Clock::Time accepted) {
   constexpr std::string_view kHeader = "x-request-timeout-ms";
-  if (!exchange.request().HasHeader(kHeader)) return kNever;
-  const std::string_view text = exchange.request().Header(kHeader);
+  if (!head.HasHeader(kHeader)) return kNever;
+  const std::string_view text = head.Header(kHeader);
   int64_t ms = 0;
   const auto [end, ec] =
       std::from_chars(text.data(), text.data() + text.size(), ms);
@@ -193,11 +203,7 @@ StatusOr<Clock::Time> ReadDeadline(const Exchange& exchange) {
                            std::to_string(kMaxTimeoutMs))
         .At("X-Request-Timeout-Ms");
   }
-  const auto& accepted =
-      exchange.trace()->stamps[static_cast<size_t>(Stage::kAccepted)];
-  const Clock::Time start(
-      Clock::Duration(accepted.load(std::memory_order_relaxed)));
-  return start + std::chrono::milliseconds(ms);
+  return accepted + std::chrono::milliseconds(ms);
 }
 
 }  // namespace millrace::server::http

@@ -18,6 +18,7 @@
 #include "config/base/log.h"
 #include "server/http/access.h"
 #include "server/http/refusal.h"
+#include "server/http/request_deadline.h"
 #include "server/request_id.h"
 
 namespace millrace::server::http {
@@ -325,6 +326,11 @@ Session::Task<bool> Session::ServeOne() {
     co_return co_await AnswerEarly(refusal, false);
   }
   Admission admission = Admit(site_, routes_, parser.head());
+  if (!admission.answer.has_value()) {
+    const Status in_time =
+        CheckInTime(site_, admission.match, parser.head(), accepted_);
+    if (!in_time.ok()) admission.answer = Refusal(site_, path_, in_time);
+  }
   match_ = std::move(admission.match);
   access_ = admission.access;
   caller_ = std::move(admission.caller);

@@ -145,6 +145,7 @@ class Session {
   Access access_ = Access::kAnyKey;  // what the route wants
   CallerPtr caller_;                 // null: the route wants no key
   Permit permit_;
+  Clock::Time accepted_;  // its first byte
   std::string method_, path_;
   bool http10_ = false;
   int status_ = 0;

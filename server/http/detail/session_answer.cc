@@ -25,7 +25,8 @@ int64_t UnixNow() {
 void Session::BeginRequest() {
   asked_ = true;
   trace_ = std::make_shared<Trace>();
-  trace_->Stamp(Stage::kAccepted, site_.services.clock->Now());
+  accepted_ = site_.services.clock->Now();
+  trace_->Stamp(Stage::kAccepted, accepted_);
   match_ = RouteMatch();
   access_ = Access::kAnyKey;
   caller_.reset();
@@ -97,6 +98,10 @@ Session::Task<bool> Session::AnswerEarly(HttpResponse& response,
   status_ = response.status;
   Exchange::Facts facts;
   facts.error = response.error;
+  if (match_.route != nullptr && match_.route->guard != nullptr &&
+      !match_.params.empty()) {
+    facts.model = match_.params[0];
+  }
   AddHeaders(response);
   const bool no_body = response.status == 204;
   std::string text =

@@ -18,7 +18,9 @@ using models::Tensor;
 class CountingHandler final : public TensorHandler {
  public:
   explicit CountingHandler(int* num_computed) : num_computed_(num_computed) {}
+  void Fill() { full_ = true; }
   void Start(TensorRequest request, Done done, std::stop_token) override {
+    if (full_) return done(HasPlace());
     ++*num_computed_;
     const float first = request.inputs.front().tensor.data<float>()[0];
     if (first < 0) return done(InvalidArgument("below 0"));
@@ -26,7 +28,9 @@ class CountingHandler final : public TensorHandler {
     response.outputs.push_back({"y", Tensor::Scalar(first + 1)});
     done(std::move(response));
   }
-  Status HasPlace() const override { return OkStatus(); }
+  Status HasPlace() const override {
+    return full_ ? ResourceExhausted("the queue is full") : OkStatus();
+  }
   const std::vector<models::TensorSpec>& inputs() const override {
     return specs_;
   }
@@ -36,6 +40,7 @@ class CountingHandler final : public TensorHandler {
 
  private:
   int* const num_computed_;
+  bool full_ = false;
   const std::vector<models::TensorSpec> specs_;
 };
 
@@ -68,14 +73,25 @@ class ResponseCacheTest : public testing::Test {
   // Room for two answers of one number.
   void Make(int64_t max_bytes) {
     cache_ = std::make_unique<ResponseCache>(max_bytes, "m", nullptr);
-    handler_ = MakeCachingHandler(
-        std::make_unique<CountingHandler>(&num_computed_), cache_.get());
+    auto counting = std::make_unique<CountingHandler>(&num_computed_);
+    counting_ = counting.get();
+    handler_ = MakeCachingHandler(std::move(counting), cache_.get());
   }
 
   int num_computed_ = 0;
   std::unique_ptr<ResponseCache> cache_;
   std::unique_ptr<TensorHandler> handler_;
+  CountingHandler* counting_ = nullptr;  // within handler_
 };
+
+TEST_F(ResponseCacheTest, AnswersFromTheCacheNeedNoPlace) {
+  Make(1 << 20);
+  ASSERT_TRUE(Ask(Request({1})).ok());
+  counting_->Fill();
+  EXPECT_TRUE(handler_->HasPlace().ok());
+  EXPECT_TRUE(Ask(Request({1})).ok());
+  EXPECT_EQ(Ask(Request({2})).status().code(), StatusCode::kResourceExhausted);
+}
 
 TEST_F(ResponseCacheTest, TheSameBytesAreComputedOnce) {
   Make(1 << 20);

@@ -7,6 +7,7 @@
 #include <string>
 #include <vector>
 
+#include "handlers/place_in_time.h"
 #include "tests/support/graph_servable.h"
 #include "tests/support/test_graphs.h"
 #include "tests/unit/server/http/harness.h"
@@ -283,6 +284,75 @@ TEST_F(InferTest, ModelWithoutAPlaceRefusesBeforeTheBodyComes) {
                       Request(Input("a", "[1,2]"), Input("b", "[3,4]")))
                 .status,
             200);
+}
+
+// Answers no deadline in time.
+class Late final : public handlers::TimedHandler {
+ public:
+  void Start(handlers::TensorRequest, Done done, std::stop_token) override {
+    done(handlers::TensorResponse());
+  }
+  Status HasPlaceBy(Clock::Time deadline) const override {
+    if (deadline == kNever) return OkStatus();
+    const auto left = deadline - Clock::Real().Now();
+    return DeadlineExceeded("too late by far: " +
+                            std::to_string(left / std::chrono::seconds(10)))
+        .RetryAfterMs(3000);
+  }
+  const std::vector<models::TensorSpec>& inputs() const override {
+    return none_;
+  }
+  const std::vector<models::TensorSpec>& outputs() const override {
+    return none_;
+  }
+
+ private:
+  const std::vector<models::TensorSpec> none_;
+};
+
+class LateModel final : public Servable {
+ public:
+  LateModel() : Servable({.id = "late"}) {}
+  ModelKind kind() const override { return ModelKind::kTensors; }
+  StatusOr<handlers::GenerateHandler*> ForText() const override {
+    return InvalidArgument("it takes tensors");
+  }
+  StatusOr<handlers::TensorHandler*> ForTensors() const override {
+    return &handler_;
+  }
+  bool Drain(std::chrono::steady_clock::time_point) override { return true; }
+
+ private:
+  mutable Late handler_;
+};
+
+TEST_F(InferTest, DeadlineTooNearIsRefusedBeforeTheBodyComes) {
+  server_.repository.Add(std::make_shared<LateModel>());
+  const std::string head =
+      "POST /v2/models/late/infer HTTP/1.1\r\nHost: test\r\n"
+      "Content-Type: application/json\r\n";
+  const std::string timeout = "X-Request-Timeout-Ms: 69000\r\n";
+  // A long body is not waited for; a short one is passed over, so that the
+  // connection can be used again.
+  client_.Send(head + timeout + "Content-Length: 50000000\r\n\r\n");
+  const Reply early = client_.Read();
+  EXPECT_EQ(early.status, 504) << early.body;
+  EXPECT_EQ(early.Header("retry-after"), "3");
+  EXPECT_EQ(early.Header("connection"), "close");
+  EXPECT_THAT(early.body, HasSubstr("by far: 6"));
+  Client again(server_.port());
+  for (int i = 0; i < 2; ++i) {
+    again.Send(head + timeout + "Content-Length: 9\r\n\r\nnot JSON!");
+    EXPECT_EQ(again.Read().status, 504);
+  }
+  // Without a deadline, and with one that cannot be read, the route answers.
+  again.Send(head + "Content-Length: 9\r\n\r\nnot JSON!");
+  EXPECT_EQ(again.Read().status, 400);
+  again.Send(head +
+             "X-Request-Timeout-Ms: soon\r\nContent-Length: 2\r\n\r\n{}");
+  const Reply unread = again.Read();
+  EXPECT_EQ(unread.status, 400);
+  EXPECT_THAT(unread.body, HasSubstr("X-Request-Timeout-Ms is 'soon'"));
 }
 
 TEST_F(InferTest, PassedDeadlineIsNotComputed) {
