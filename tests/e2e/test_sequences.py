@@ -259,6 +259,58 @@ def test_a_stream_keeps_the_order_of_each_sequence(server):
             assert got[f"{sequence}/{i}"] == sum(range(i + 1))
 
 
+def test_a_stream_outlives_bad_chunks_and_a_sequence_its_stream(server):
+    """A chunk that is refused is answered and changes nothing; a client that is gone
+    leaves its sequence, which another stream goes on with or which idles out."""
+    wrong = triton_grpc.InferInput("INPUT", [1, 2], "INT32")
+    wrong.set_data_from_numpy(np.ones((1, 2), np.int32))
+    unknown = triton_grpc.InferInput("NONE", [1, 1], "INT32")
+    unknown.set_data_from_numpy(np.ones((1, 1), np.int32))
+
+    def opened():
+        answers = queue.Queue()
+        client = triton_grpc.InferenceServerClient(
+            f"127.0.0.1:{server.grpc_port}")
+        client.start_stream(lambda result, error: answers.put(error or result))
+
+        def send(given, sequence, model="oldest", **place):
+            if isinstance(given, int):
+                given = inputs_of(triton_grpc, given)
+            client.async_stream_infer(model, given, sequence_id=sequence,
+                                      **place)
+            return answers.get(timeout=30)
+        return client, send
+
+    def total(answer):
+        return int(answer.as_numpy("OUTPUT")[0, 0])
+    sequence, brief = next(ids), next(ids)
+    client, send = opened()
+    assert total(send(5, sequence, sequence_start=True)) == 5
+    for given, place, told in [
+            ([wrong], {}, "INPUT"), ([unknown], {}, "NONE"), ([], {}, "INPUT"),
+            (1, {"model": "none"}, "none"),
+            (1, {"sequence": next(ids)}, "START")]:
+        answer = send(given, **{"sequence": sequence, **place})
+        assert isinstance(answer, InferenceServerException), answer
+        assert told in str(answer)
+    assert total(send(7, sequence)) == 12
+    assert total(send(1, brief, "brief", sequence_start=True)) == 1
+    # Gone with an answer under way.
+    client.async_stream_infer("oldest", inputs_of(triton_grpc, 8),
+                              sequence_id=sequence)
+    client.stop_stream(cancel_requests=True)
+    client.close()
+    end = time.monotonic() + 20
+    while server.metric("millrace_sequences")['{model="brief"}'] > 0:
+        assert time.monotonic() < end
+        time.sleep(0.05)
+    client, send = opened()
+    assert "START" in str(send(1, brief, "brief"))
+    # The last chunk was heard or not, but never half.
+    assert total(send(30, sequence, sequence_end=True)) in (42, 50)
+    client.stop_stream()
+
+
 def test_sequences_share_batches(server):
     def one(sequence):
         client = triton_grpc, triton_grpc.InferenceServerClient(
