@@ -15,6 +15,7 @@ import tritonclient.grpc as triton_grpc
 
 from conftest import REPO, start
 from onnx_bytes import affine
+from test_external import external, python  # noqa: F401
 
 # y = x * version, so that an answer tells who computed it.
 SPLIT = """
@@ -379,6 +380,48 @@ def test_bad_configurations_are_refused_with_their_reason(tmp_path, config, why)
                 f"{server.url}/v2/repository/models/m/load", b"{}"), timeout=60)
         text = caught.value.read().decode()
         assert caught.value.code == 400 and why in text, text
+
+
+CALLS = """
+import millrace_handler
+
+class Calls(millrace_handler.Handler):
+    inputs = {"x": ("FP32", [1, 3])}
+    outputs = {"y": ("FP32", [1, 3])}
+
+    def handle(self, inputs, context):
+        return context.call("MODEL", inputs, version="VERSION")
+
+millrace_handler.serve(Calls())
+"""
+
+
+def test_calls_of_processes_follow_weights_and_shadows(tmp_path, python):  # noqa: F811
+    """What a process asks of another model is a request of it: weights choose its
+    version, its shadow computes it, too; one that names a version gets that."""
+    put(tmp_path, "split", {1: affine(1), 2: affine(2)},
+        "version_policy: all\ntraffic:\n  weights: {1: 3, 2: 1}\n"
+        "  pin_by: X-User-Id\nshadow: {version: 2}\n")
+    for name, version in (("free", ""), ("fixed", "1")):
+        external(tmp_path, name, CALLS.replace("MODEL", "split").replace(
+            "VERSION", version))
+    with start("--model-repository", tmp_path, env=python) as server:
+        before = chosen(server, "split")
+        values = collections.Counter()
+        for _ in range(40):
+            values[infer(server, "free", {"X-User-Id": "u"})[0]] += 1
+            time.sleep(0.01)
+        assert set(values) == {1.0, 2.0}
+        assert 9 <= values[2.0] <= 11, "no header reaches a call"
+        counts = chosen(server, "split") - before
+        assert counts == {("weight", "1"): values[1.0],
+                          ("weight", "2"): values[2.0]}
+        # Version 2 is no shadow of its own.
+        assert settled(server, "split", values[1.0])["different"] == values[1.0]
+        assert {infer(server, "fixed")[0] for _ in range(5)} == {1.0}
+        assert chosen(server, "split") - before == counts
+        assert settled(server, "split", values[1.0] + 5)["different"] == (
+            values[1.0] + 5)
 
 
 def test_steps_of_ensembles_follow_the_weights(tmp_path):
