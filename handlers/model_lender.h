@@ -33,7 +33,8 @@ struct LentText {
 class ModelLender {
  public:
   virtual ~ModelLender() = default;
-  // `version` empty: the latest. Errors as those of a request of that model.
+  // `version` empty: the latest. Errors as those of a request of that model,
+  // so one whose requests wait for its process to come back is lent.
   // `caller` is the model that calls: two that call each other could wait for
   // each other forever, so the second of them is refused.
   virtual StatusOr<LentModel> Lend(const std::string& caller,
@@ -45,6 +46,12 @@ class ModelLender {
                                              const std::string& name,
                                              const std::string& version) {
     return Lend(caller, name, version);
+  }
+  // Whether that model could compute a request now; one that is lent may not.
+  // Unless overridden: whether it is lent.
+  virtual Status Ready(const std::string& caller, const std::string& name,
+                       const std::string& version) {
+    return Lend(caller, name, version).status();
   }
   // That model is loaded anew: what it called before counts no more.
   virtual void Forget(const std::string& caller) = 0;

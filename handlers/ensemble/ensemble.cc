@@ -352,13 +352,7 @@ Status EnsembleHandler::TryStart(SequencePlace place, TensorRequest& request,
   for (const EnsemblePlan::Step& step : plan_->steps) {
     StatusOr<LentModel> lent =
         parts_.lender->LendForRequest(parts_.model, step.model, step.version);
-    if (!lent.ok()) {
-      return Unavailable("the ensemble '" + parts_.model + "' is not ready: " +
-                         std::string(lent.status().message()))
-          .At("model")
-          .Because("not_ready")
-          .RetryAfterMs(1000);
-    }
+    if (!lent.ok()) return NotReady(lent.status());
     run->models.push_back(*std::move(lent));
   }
   run->place = std::move(place);
@@ -382,25 +376,38 @@ Status EnsembleHandler::TryStart(SequencePlace place, TensorRequest& request,
   return OkStatus();
 }
 
+Status EnsembleHandler::NotReady(const Status& member) const {
+  return Unavailable("the ensemble '" + parts_.model +
+                     "' is not ready: " + std::string(member.message()))
+      .At("model")
+      .Because("not_ready")
+      .RetryAfterMs(1000);
+}
+
 Status EnsembleHandler::HasPlace() const {
-  RETURN_IF_ERROR(Ready());
   for (const EnsemblePlan::Step& step : plan_->steps) {
-    ASSIGN_OR_RETURN(
-        const LentModel lent,
-        parts_.lender->Lend(parts_.model, step.model, step.version));
-    RETURN_IF_ERROR(lent.handler->HasPlace());
+    const StatusOr<LentModel> lent =
+        parts_.lender->Lend(parts_.model, step.model, step.version);
+    if (!lent.ok()) return NotReady(lent.status());
+    RETURN_IF_ERROR(lent->handler->HasPlace());
+  }
+  return OkStatus();
+}
+
+Status EnsembleHandler::Takes() const {
+  for (const EnsemblePlan::Step& step : plan_->steps) {
+    const Status lent =
+        parts_.lender->Lend(parts_.model, step.model, step.version).status();
+    if (!lent.ok()) return NotReady(lent);
   }
   return OkStatus();
 }
 
 Status EnsembleHandler::Ready() const {
   for (const EnsemblePlan::Step& step : plan_->steps) {
-    const Status lent =
-        parts_.lender->Lend(parts_.model, step.model, step.version).status();
-    if (!lent.ok()) {
-      return Unavailable("the ensemble '" + parts_.model +
-                         "' is not ready: " + std::string(lent.message()));
-    }
+    const Status ready =
+        parts_.lender->Ready(parts_.model, step.model, step.version);
+    if (!ready.ok()) return NotReady(ready);
   }
   return OkStatus();
 }

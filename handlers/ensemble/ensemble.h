@@ -66,6 +66,9 @@ class EnsembleHandler final : public SequencedHandler {
   // Whether all models of its steps serve; UNAVAILABLE names the one that does
   // not.
   Status Ready() const;
+  // Whether they all take requests: one whose process is started again lets
+  // them wait.
+  Status Takes() const;
   EnsembleCounts counts() const;
   // Requests under way.
   int64_t in_flight() const;
@@ -74,6 +77,7 @@ class EnsembleHandler final : public SequencedHandler {
   class Run;
   struct Books;
 
+  Status NotReady(const Status& member) const;
   Status TryStart(SequencePlace place, TensorRequest& request, const Done& done,
                   std::stop_token stop);
 

@@ -72,6 +72,8 @@ class ExternalHandler final : public SequencedHandler, public TaskHandler {
 
   // OK while a process is.
   Status Ready() const;
+  // OK also while requests wait for one that is started again.
+  Status Takes() const { return queue_.Takes(); }
   ExternalCounts counts() const;
   int64_t num_instances() const {
     return static_cast<int64_t>(instances_.size());

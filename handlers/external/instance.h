@@ -50,6 +50,8 @@ class ExternalQueue {
   // RESOURCE_EXHAUSTED when it is full, UNAVAILABLE when it is closed or no
   // instance serves.
   Status Check() const;
+  // The same of a full one: OK.
+  Status Takes() const;
   Status Push(ExternalJob job);
   // Waits for a job until then; false: there is none.
   bool Pop(Clock::Time until, ExternalJob* job);
@@ -63,6 +65,7 @@ class ExternalQueue {
   void EndStale(Clock::Time now);
 
  private:
+  Status TakesLocked() const REQUIRES(mu_);
   Status CheckLocked() const REQUIRES(mu_);
 
   const int64_t max_waiting_;

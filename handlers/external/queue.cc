@@ -10,13 +10,22 @@ Status ExternalQueue::Check() const {
   return CheckLocked();
 }
 
-Status ExternalQueue::CheckLocked() const {
+Status ExternalQueue::Takes() const {
+  MutexLock lock(mu_);
+  return TakesLocked();
+}
+
+Status ExternalQueue::TakesLocked() const {
   if (closed_) {
     return Unavailable("the handler is leaving and takes no new requests")
         .Because("draining")
         .RetryAfterMs(1000);
   }
-  if (serving_.empty()) return why_none_;
+  return serving_.empty() ? why_none_ : OkStatus();
+}
+
+Status ExternalQueue::CheckLocked() const {
+  RETURN_IF_ERROR(TakesLocked());
   if (static_cast<int64_t>(jobs_.size()) < max_waiting_) return OkStatus();
   return ResourceExhausted(
              "the handler's queue is full: " + std::to_string(jobs_.size()) +

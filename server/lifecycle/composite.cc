@@ -9,6 +9,11 @@ Status ReadyOf(const Servable& servable) {
   return composite == nullptr ? OkStatus() : composite->Ready();
 }
 
+Status TakesOf(const Servable& servable) {
+  const auto* composite = dynamic_cast<const Composite*>(&servable);
+  return composite == nullptr ? OkStatus() : composite->Takes();
+}
+
 int DepthOf(const Servable& servable) {
   const auto* composite = dynamic_cast<const Composite*>(&servable);
   return composite == nullptr ? 0 : composite->depth();

@@ -18,6 +18,8 @@ class Composite {
   // Whether it could compute a request now, or what it lacks: an ensemble needs
   // its models.
   virtual Status Ready() const = 0;
+  // Whether it takes a request, which may wait until it can be computed.
+  virtual Status Takes() const { return Ready(); }
   // More than that of every model that it calls.
   virtual int depth() const = 0;
   // The models that it is made of, each once.
@@ -26,6 +28,7 @@ class Composite {
 
 // The same of any model.
 Status ReadyOf(const Servable& servable);
+Status TakesOf(const Servable& servable);
 int DepthOf(const Servable& servable);  // 0: it calls no other model
 std::vector<std::string> MembersOf(const Servable& servable);
 

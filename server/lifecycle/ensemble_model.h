@@ -33,6 +33,7 @@ class EnsembleModel final : public Servable, public Composite {
     return handler_.get();
   }
   Status Ready() const override { return handler_->Ready(); }
+  Status Takes() const override { return handler_->Takes(); }
   int depth() const override { return depth_; }
   std::vector<std::string> members() const override;
   bool Drain(std::chrono::steady_clock::time_point deadline) override;

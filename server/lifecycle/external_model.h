@@ -28,6 +28,7 @@ class ExternalModel final : public Servable, public Composite {
   }
   handlers::TaskHandler* task() const override { return handler_.get(); }
   Status Ready() const override { return handler_->Ready(); }
+  Status Takes() const override { return handler_->Takes(); }
   // It may call any model.
   int depth() const override { return 1000; }
   std::vector<std::string> members() const override { return {}; }

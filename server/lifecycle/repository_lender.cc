@@ -70,7 +70,7 @@ StatusOr<ModelHandle> RepositoryLender::Borrow(const std::string& caller,
     StatusOr<ModelHandle> handle = repository_->Borrow(name, version, fields);
     if (handle.ok()) {
       RETURN_IF_ERROR(Note(caller, name));
-      RETURN_IF_ERROR(ReadyOf(**handle));
+      RETURN_IF_ERROR(TakesOf(**handle));
       return handle;
     }
     // It may be lent although the server loads or drains.
@@ -85,7 +85,7 @@ StatusOr<ModelHandle> RepositoryLender::Borrow(const std::string& caller,
         .RetryAfterMs(1000);
   }
   RETURN_IF_ERROR(Note(caller, name));
-  RETURN_IF_ERROR(ReadyOf(*servable));
+  RETURN_IF_ERROR(TakesOf(*servable));
   return ModelHandle(std::move(servable), std::move(pass));
 }
 
@@ -100,6 +100,13 @@ StatusOr<handlers::LentModel> RepositoryLender::LendForRequest(
     const std::string& version) {
   const NoFields none;
   return LentOf(Borrow(caller, name, version, &none));
+}
+
+Status RepositoryLender::Ready(const std::string& caller,
+                               const std::string& name,
+                               const std::string& version) {
+  ASSIGN_OR_RETURN(const ModelHandle handle, Borrow(caller, name, version));
+  return ReadyOf(*handle);
 }
 
 StatusOr<handlers::LentText> RepositoryLender::LendText(

@@ -31,6 +31,8 @@ class RepositoryLender final : public handlers::ModelLender {
   StatusOr<handlers::LentModel> LendForRequest(
       const std::string& caller, const std::string& name,
       const std::string& version) override;
+  Status Ready(const std::string& caller, const std::string& name,
+               const std::string& version) override;
   StatusOr<handlers::LentText> LendText(const std::string& caller,
                                         const std::string& name,
                                         const std::string& version) override;

@@ -324,6 +324,59 @@ def test_requests_wait_for_a_process_that_comes_back(tmp_path, python):
             time.sleep(0.1)
 
 
+OUTER = """
+ensemble:
+  steps:
+    - {model: MEMBER, inputs: {x: x}, outputs: {y: y}}
+"""
+CALLS_FRAGILE = """
+import millrace_handler
+
+class Calls(millrace_handler.Handler):
+    inputs = {"x": ("FP32", [-1])}
+    outputs = {"y": ("FP32", [-1])}
+
+    def handle(self, inputs, context):
+        return context.call("fragile", inputs)
+
+millrace_handler.serve(Calls())
+"""
+
+
+def test_those_that_call_it_wait_for_it_too(tmp_path, python):
+    slow = FRAGILE.replace("        if os.path.exists", """        if os.path.exists(os.environ["BROKEN"] + ".slow"):
+            import time; time.sleep(2)
+        if os.path.exists""")
+    external(tmp_path, "fragile", slow)
+    external(tmp_path, "calls", CALLS_FRAGILE)
+    put(tmp_path, "ens", {}, OUTER.replace("MEMBER", "fragile"))
+    put(tmp_path, "nested", {}, OUTER.replace("MEMBER", "ens"))
+    with start("--model-repository", tmp_path, env={
+            **python, "BROKEN": str(tmp_path / "broken")}) as server:
+        client = triton_http.InferenceServerClient(
+            f"127.0.0.1:{server.http_port}")
+        (tmp_path / "broken.slow").touch()  # the next start takes 2 s
+        for model in ["ens", "nested", "calls"]:
+            with pytest.raises(InferenceServerException) as ended:
+                ask((triton_http, client), "fragile", [-1])
+            assert "exited with code 3" in str(ended.value)
+            assert not client.is_model_ready("fragile")
+            if model != "calls":
+                assert not client.is_model_ready(model)
+            begun = time.monotonic()
+            np.testing.assert_array_equal(
+                ask((triton_http, client), model, [7]), [7])
+            assert time.monotonic() - begun > 1
+            assert client.is_model_ready(model)
+        # One that does not come back: they are refused, and say so.
+        with pytest.raises(InferenceServerException):
+            ask((triton_http, client), "fragile", [-2])
+        for model in ["ens", "calls", "nested"]:
+            with pytest.raises(InferenceServerException) as refused:
+                ask((triton_http, client), model, [7])
+            assert "RuntimeError: the file is broken" in str(refused.value)
+
+
 @pytest.mark.parametrize("value, told", [
     (-4, "COMPLEX64"), (-5, "ValueError: minus five is no number for me")])
 def test_an_exception_is_the_answer_to_its_request(triton, server, value, told):
