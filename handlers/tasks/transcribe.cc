@@ -85,7 +85,7 @@ class TranscribeTask final : public TaskHandler {
     const size_t count = request.parts.size();
     const auto gather =
         std::make_shared<ItemGather>(count, std::move(done), stop);
-    if (asked->as_text) gather->SetContentType("text/plain; charset=utf-8");
+    gather->SetContentType(ContentTypeOf(asked->format));
     int64_t bytes_left = kMaxInputBytes;
     for (size_t i = 0; i < count; ++i) {
       Status status =
@@ -171,8 +171,7 @@ class TranscribeTask final : public TaskHandler {
         num_frames == 0 ? 0 : input_seconds / static_cast<double>(num_frames);
     const Transcript transcript = MakeTranscript(
         tokens, labels_, parts_.answer.transcript.word_delimiter, per_frame);
-    if (asked.as_text) return transcript.text + "\n";
-    return TranscriptJson(transcript, seconds, asked.form);
+    return WriteTranscript(transcript, seconds, asked);
   }
 
   int64_t FramesThatCount(const TensorResponse& response) const {

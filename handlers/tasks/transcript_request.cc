@@ -1,14 +1,53 @@
 #include "handlers/tasks/transcript_request.h"
 
+#include <algorithm>
+#include <iterator>
 #include <nlohmann/json.hpp>
+#include <string_view>
 
 #include "config/base/utf8.h"
 #include "handlers/json_fields.h"
+#include "handlers/tasks/subtitles.h"
 
 namespace millrace::handlers {
 namespace {
 
 using Json = nlohmann::ordered_json;
+
+struct FormatName {
+  std::string_view name;
+  TranscriptFormat format;
+};
+constexpr FormatName kFormats[] = {
+    {"json", TranscriptFormat::kJson},
+    {"text", TranscriptFormat::kText},
+    {"srt", TranscriptFormat::kSrt},
+    {"verbose_json", TranscriptFormat::kJson},
+    {"vtt", TranscriptFormat::kVtt},
+};
+
+Status ReadFormat(const Json& parameters, size_t num_recordings,
+                  TranscriptRequest* asked) {
+  ASSIGN_OR_RETURN(const auto given, ReadString(parameters, "response_format"));
+  const std::string name = given.value_or("json");
+  const auto* const found =
+      std::ranges::find(kFormats, name, &FormatName::name);
+  if (found == std::end(kFormats)) {
+    return InvalidArgument(
+               "response_format is '" + Shortened(name, 60) +
+               "' but must be one of: json, text, srt, verbose_json, vtt")
+        .At("response_format");
+  }
+  asked->format = found->format;
+  asked->form.verbose = name == "verbose_json";
+  if (asked->format == TranscriptFormat::kJson || num_recordings == 1) {
+    return OkStatus();
+  }
+  return InvalidArgument("response_format is " + name +
+                         ", which is for one recording, and the request has " +
+                         std::to_string(num_recordings))
+      .At("response_format");
+}
 
 Status BadGranularity(const std::string& name) {
   return InvalidArgument("timestamp_granularities has '" + Shortened(name, 60) +
@@ -68,29 +107,41 @@ StatusOr<TranscriptRequest> ReadTranscriptRequest(const TaskRequest& request,
   const Json& parameters =
       request.parameters == nullptr ? kNone : *request.parameters;
   TranscriptRequest asked;
-  ASSIGN_OR_RETURN(const auto format,
-                   ReadString(parameters, "response_format"));
-  const std::string name = format.value_or("json");
-  asked.as_text = name == "text";
-  asked.form.verbose = name == "verbose_json";
-  if (name != "json" && !asked.as_text && !asked.form.verbose) {
-    return InvalidArgument("response_format is '" + Shortened(name, 60) +
-                           "' but must be one of: json, text, verbose_json")
-        .At("response_format");
-  }
-  if (asked.as_text && request.parts.size() > 1) {
-    return InvalidArgument(
-               "response_format is text, which is for one recording, and "
-               "the request has " +
-               std::to_string(request.parts.size()))
-        .At("response_format");
-  }
+  RETURN_IF_ERROR(ReadFormat(parameters, request.parts.size(), &asked));
   RETURN_IF_ERROR(ReadGranularities(parameters, &asked.form));
   RETURN_IF_ERROR(ReadLanguage(parameters, model, language, &asked.form));
   // Nothing is drawn here: 0 is what is done.
   RETURN_IF_ERROR(
       ReadNumber(parameters, "temperature", {.min = 0, .max = 0}).status());
   return asked;
+}
+
+std::string WriteTranscript(const Transcript& transcript, double seconds,
+                            const TranscriptRequest& asked) {
+  switch (asked.format) {
+    case TranscriptFormat::kJson:
+      return TranscriptJson(transcript, seconds, asked.form);
+    case TranscriptFormat::kText:
+      return transcript.text + "\n";
+    case TranscriptFormat::kSrt:
+      return SubRip(transcript.words);
+    case TranscriptFormat::kVtt:
+      return WebVtt(transcript.words);
+  }
+  return {};
+}
+
+std::string ContentTypeOf(TranscriptFormat format) {
+  switch (format) {
+    case TranscriptFormat::kJson:
+      return "application/json";
+    case TranscriptFormat::kText:
+    case TranscriptFormat::kSrt:
+      return "text/plain; charset=utf-8";
+    case TranscriptFormat::kVtt:
+      return "text/vtt; charset=utf-8";
+  }
+  return {};
 }
 
 }  // namespace millrace::handlers

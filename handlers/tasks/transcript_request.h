@@ -1,6 +1,7 @@
 // What a request for transcripts asks for: its parameters response_format
-// (json, verbose_json, text), timestamp_granularities (word, segment), language
-// and temperature (0).
+// (json, verbose_json, text, srt, vtt), timestamp_granularities (word,
+// segment), language and temperature (0); and a transcript in the form that it
+// asks for.
 #pragma once
 
 #include <cstddef>
@@ -14,9 +15,11 @@ namespace millrace::handlers {
 
 inline constexpr size_t kMaxRecordings = 16;  // of a request
 
+enum class TranscriptFormat { kJson, kText, kSrt, kVtt };
+
 struct TranscriptRequest {
-  TranscriptForm form;
-  bool as_text = false;
+  TranscriptFormat format = TranscriptFormat::kJson;
+  TranscriptForm form;  // of kJson
 };
 
 // `language` is the model's, empty where it is not told. INVALID_ARGUMENT names
@@ -24,5 +27,10 @@ struct TranscriptRequest {
 StatusOr<TranscriptRequest> ReadTranscriptRequest(const TaskRequest& request,
                                                   const std::string& model,
                                                   const std::string& language);
+
+// `seconds`: of the recording.
+std::string WriteTranscript(const Transcript& transcript, double seconds,
+                            const TranscriptRequest& asked);
+std::string ContentTypeOf(TranscriptFormat format);
 
 }  // namespace millrace::handlers

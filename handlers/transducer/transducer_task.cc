@@ -25,7 +25,7 @@ class TransducerTask final : public TaskHandler {
     const size_t count = request.parts.size();
     const auto gather =
         std::make_shared<ItemGather>(count, std::move(done), stop);
-    if (asked->as_text) gather->SetContentType("text/plain; charset=utf-8");
+    gather->SetContentType(ContentTypeOf(asked->format));
     for (size_t i = 0; i < count; ++i) {
       Status status = stop.stop_requested()
                           ? Cancelled("the client left")
@@ -73,10 +73,8 @@ class TransducerTask final : public TaskHandler {
 
   std::string Answer(const TransducerState& state,
                      const TranscriptRequest& asked) const {
-    const Transcript transcript = recogniser_.TranscriptOf(state);
-    if (asked.as_text) return transcript.text + "\n";
-    return TranscriptJson(transcript, recogniser_.SecondsOf(state.num_samples),
-                          asked.form);
+    return WriteTranscript(recogniser_.TranscriptOf(state),
+                           recogniser_.SecondsOf(state.num_samples), asked);
   }
 
   const TransducerRecogniser& recogniser_;

@@ -98,6 +98,39 @@ def test_formats_of_answers(client):
     assert plain == text + "\n"
 
 
+def test_subtitles(server, client):
+    """Cues hold all words, in their order, at their times."""
+    name = "voice.flac"
+    wanted = WANTED[f"ctc_wave/{name}"]["words"]
+    assert len(wanted) > 1
+    for kind, mark in (("srt", ","), ("vtt", ".")):
+        answer = client.audio.transcriptions.create(
+            model="ctc_wave", file=(name, FILES[name]), response_format=kind)
+        blocks = answer.rstrip("\n").split("\n\n")
+        if kind == "vtt":
+            assert blocks.pop(0) == "WEBVTT"
+        words, times = [], []
+        for i, block in enumerate(blocks, 1):
+            lines = block.split("\n")
+            if kind == "srt":
+                assert lines.pop(0) == str(i)
+            times.append([
+                sum(float(part) * unit for part, unit in
+                    zip(time.replace(mark, ".").split(":"), (3600, 60, 1)))
+                for time in lines[0].split(" --> ")])
+            words += lines[1].split(" ")
+        assert words == [word for word, _, _ in wanted]
+        assert times[0][0] == pytest.approx(wanted[0][1], abs=2e-3)
+        assert times[-1][1] == pytest.approx(wanted[-1][2], abs=2e-3)
+        with urllib.request.urlopen(urllib.request.Request(
+                server.url + f"/v1/tasks/ctc_wave?response_format={kind}",
+                FILES[name], {"Content-Type": "audio/flac"})) as raw:
+            assert raw.read().decode() == answer
+            assert raw.headers["Content-Type"] == (
+                "text/vtt; charset=utf-8" if kind == "vtt"
+                else "text/plain; charset=utf-8")
+
+
 def test_the_beam_answers(client):
     answer = client.audio.transcriptions.create(
         model="beam", file=("voice.flac", FILES["voice.flac"]))
@@ -195,7 +228,7 @@ def test_bad_recordings(server, client, file, code, says):
 
 
 @pytest.mark.parametrize("fields, says", [
-    ({"response_format": "srt"}, "json, text, verbose_json"),
+    ({"response_format": "ssa"}, "json, text, srt, verbose_json, vtt"),
     ({"language": "de"}, "transcribes 'en'"),
     ({"prompt": "Ada"}, "takes no prompt"),
     ({"temperature": 0.7}, "temperature"),

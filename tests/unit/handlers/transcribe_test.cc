@@ -17,6 +17,7 @@
 
 #include "handlers/tasks/ctc.h"
 #include "handlers/tasks/labels.h"
+#include "handlers/tasks/subtitles.h"
 #include "handlers/tasks/transcript.h"
 
 namespace millrace::handlers {
@@ -305,6 +306,44 @@ TEST_F(TranscribeTest, WordsHaveTimes) {
   EXPECT_FALSE(json.contains("segments"));
 }
 
+TEST_F(TranscribeTest, WordsBecomeSubtitles) {
+  const std::string file = Wav({2, 2, 0, 2, 1, 3});
+  EXPECT_EQ(Ask({file}, R"({"response_format": "srt"})"),
+            "1\n00:00:00,000 --> 00:00:00,060\naa b\n\n");
+  EXPECT_EQ(type_, "text/plain; charset=utf-8");
+  EXPECT_EQ(Ask({file}, R"({"response_format": "vtt"})"),
+            "WEBVTT\n\n00:00:00.000 --> 00:00:00.060\naa b\n\n");
+  EXPECT_EQ(type_, "text/vtt; charset=utf-8");
+}
+
+TEST(Subtitles, ACueEndsAtItsLengthItsTimeAndAPause) {
+  const std::string ten = "0123456789";
+  // 42 characters fit a line, 43 do not; ä is one character.
+  EXPECT_EQ(SubRip({{ten, 0, 1},
+                    {ten, 1, 2},
+                    {ten, 2, 3},
+                    {"12345678\u00e4", 3, 4},
+                    {"x", 4, 4.5}}),
+            "1\n00:00:00,000 --> 00:00:04,000\n" + ten + " " + ten + " " + ten +
+                " 12345678\u00e4\n\n" +
+                "2\n00:00:04,000 --> 00:00:04,500\nx\n\n");
+  EXPECT_EQ(SubRip({{"a", 0, 4}, {"b", 4, 7}, {"c", 7, 7.001}}),
+            "1\n00:00:00,000 --> 00:00:07,000\na b\n\n"
+            "2\n00:00:07,000 --> 00:00:07,001\nc\n\n");
+  EXPECT_EQ(SubRip({{"a", 0, 1}, {"b", 1.999, 2}, {"c", 3, 4}}),
+            "1\n00:00:00,000 --> 00:00:02,000\na b\n\n"
+            "2\n00:00:03,000 --> 00:00:04,000\nc\n\n");
+}
+
+TEST(Subtitles, OddWordsKeepTheirForm) {
+  EXPECT_EQ(SubRip({}), "");
+  EXPECT_EQ(WebVtt({}), "WEBVTT\n\n");
+  // A cue is never empty in time, a word never ends it, hours are whole.
+  EXPECT_EQ(WebVtt({{"a-->b\n\nc & <i>", 360000.5, 360000.5}}),
+            "WEBVTT\n\n100:00:00.500 --> 100:00:00.501\n"
+            "a--&gt;b  c &amp; &lt;i&gt;\n\n");
+}
+
 TEST_F(TranscribeTest, LengthsAndMasksAreFilledIn) {
   inputs_.push_back(Spec("x_lengths", DType::kI64, {-1}));
   inputs_.push_back(Spec("attention_mask", DType::kI32, {1, -1}));
@@ -365,8 +404,8 @@ TEST_F(TranscribeTest, SpectrogramsOfBothLayouts) {
 TEST_F(TranscribeTest, ParametersWithoutSenseAreRefused) {
   const std::string file = Wav({2});
   answer_.transcript.language = "en";
-  EXPECT_THAT(Ask({file}, R"({"response_format": "srt"})"),
-              HasSubstr("must be one of: json, text, verbose_json"));
+  EXPECT_THAT(Ask({file}, R"({"response_format": "ssa"})"),
+              HasSubstr("must be one of: json, text, srt, verbose_json, vtt"));
   EXPECT_THAT(Ask({file}, R"({"timestamp_granularities": ["word"]})"),
               HasSubstr("needs response_format verbose_json"));
   EXPECT_THAT(Ask({file}, R"({"timestamp_granularities": ["hour"]})"),
@@ -375,8 +414,11 @@ TEST_F(TranscribeTest, ParametersWithoutSenseAreRefused) {
               HasSubstr("transcribes 'en'"));
   EXPECT_THAT(Ask({file}, R"({"temperature": 0.5})"),
               HasSubstr("temperature is 0.5"));
-  EXPECT_THAT(Ask({file, file}, R"({"response_format": "text"})"),
-              HasSubstr("for one recording"));
+  for (const std::string format : {"text", "srt", "vtt"}) {
+    const std::string asked = R"({"response_format": ")" + format + R"("})";
+    EXPECT_THAT(Ask({file, file}, asked.c_str()),
+                HasSubstr(format + ", which is for one recording"));
+  }
   EXPECT_THAT(Ask({}), HasSubstr("0 recordings but 1 to 16"));
   EXPECT_THAT(Ask({file, "noise"}),
               HasSubstr("recording 1: the recording is no WAV"));
