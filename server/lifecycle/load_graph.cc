@@ -33,10 +33,10 @@
 #include "models/graph/execution_context.h"
 #include "models/graph/import.h"
 #include "models/graph/sample_inputs.h"
-#include "models/llm/vocabulary.h"
 #include "models/memory/truncation_guard.h"
 #include "scheduler/batcher.h"
 #include "server/lifecycle/batching.h"
+#include "server/lifecycle/encoder_parts.h"
 #include "server/lifecycle/graph_model.h"
 #include "server/lifecycle/graph_precision.h"
 #include "server/lifecycle/instance_choice.h"
@@ -82,16 +82,6 @@ std::vector<scheduler::Batcher::Inputs> WarmUps(
   return warm_ups;
 }
 
-// What an encoder is made for, where its config.yaml says nothing.
-config::TaskSettings TaskOf(const models::encoder::EncoderConfig& config) {
-  config::TaskSettings task;
-  task.kind = config.head == models::encoder::Head::kNone
-                  ? config::TaskKind::kEmbed
-              : config.classes == 1 ? config::TaskKind::kRerank
-                                    : config::TaskKind::kClassifyText;
-  return task;
-}
-
 // A graph and, of encoders, what they have beside it: a task without being
 // told, and in a GGUF the tokenizer.
 struct Source {
@@ -119,29 +109,6 @@ StatusOr<Source> ReadGraph(const std::string& path,
   out.graph = std::move(encoder.graph);
   out.gguf = std::move(encoder.file);
   return out;
-}
-
-// The tokenizer of an encoder's GGUF, and how many tokens its graph takes.
-StatusOr<handlers::TextFiles> TextFilesOf(
-    const models::GgufFile& file, const config::TextTaskSettings& text) {
-  ASSIGN_OR_RETURN(models::Vocabulary vocabulary, models::ReadVocabulary(file));
-  models::PostProcessor form;
-  if (vocabulary.bos_id >= 0 && vocabulary.eos_id >= 0) {
-    form =
-        vocabulary.model == "bert"
-            ? models::PostProcessor::Bert(vocabulary.bos_id, vocabulary.eos_id)
-            : models::PostProcessor::Roberta(vocabulary.bos_id,
-                                             vocabulary.eos_id);
-  }
-  ASSIGN_OR_RETURN(std::shared_ptr<const models::Tokenizer> tokenizer,
-                   models::Tokenizer::Create(std::move(vocabulary)));
-  ASSIGN_OR_RETURN(const std::string_view architecture,
-                   file.String("general.architecture"));
-  const std::string prefix = std::string(architecture) + ".";
-  ASSIGN_OR_RETURN(const int64_t pooling, file.Int(prefix + "pooling_type", 1));
-  ASSIGN_OR_RETURN(const int64_t context, file.Int(prefix + "context_length"));
-  return handlers::TextFilesOf(std::move(tokenizer), std::move(form), text,
-                               handlers::PoolingOfGguf(pooling), context);
 }
 
 StatusOr<scheduler::RaggedRows> RaggedOf(
@@ -246,11 +213,6 @@ std::string JaggedText(
 std::string StateFolder(const std::string& path) {
   return std::filesystem::path(path).parent_path().parent_path() /
          "initial_state";
-}
-
-// A file beside which those of a task stand.
-std::string TaskPath(const std::string& path) {
-  return std::filesystem::is_directory(path) ? path + "/config.json" : path;
 }
 
 }  // namespace
