@@ -34,6 +34,7 @@
 #include "server/cli/clean_text.h"
 #include "server/cli/graph_inputs.h"
 #include "server/cli/graph_options.h"
+#include "server/cli/inspect_encoder.h"
 #include "server/cli/inspect_graph.h"
 #include "server/cli/inspect_lora.h"
 #include "server/cli/inspect_mmproj.h"
@@ -378,8 +379,9 @@ Status Inspect(const ParsedArgs& args) {
   if (kind == FileKind::kGraph) return InspectGraph(args);
   if (args.Has("graph-backend")) {
     return UsageError("--graph-backend is for graphs (ONNX, .pt2), and '" +
-                      path + "' is a language model");
+                      path + "' is none");
   }
+  if (kind == FileKind::kEncoder) return InspectEncoder(path);
   ASSIGN_OR_RETURN(const auto source, models::OpenModelSource(path));
   std::printf("%s: %s, %.1f MiB\n\n", path.c_str(), source->format().c_str(),
               MiB(source->file_bytes()));

@@ -6,6 +6,7 @@
 #include <system_error>
 #include <vector>
 
+#include "models/encoder/encoder_files.h"
 #include "models/graph/import.h"
 
 namespace millrace::server {
@@ -77,6 +78,32 @@ std::string FolderOf(const std::string& path) {
   return is_part ? folder.string() : "";
 }
 
+std::string_view NameOf(FileKind kind) {
+  switch (kind) {
+    case FileKind::kLanguageModel:
+      return "a language model";
+    case FileKind::kEncoder:
+      return "an encoder of texts";
+    case FileKind::kGraph:
+      return "a graph";
+  }
+  return {};
+}
+
+// What there is for this kind beside serving.
+std::string_view InsteadFor(FileKind kind) {
+  switch (kind) {
+    case FileKind::kLanguageModel:
+      return "; for language models there are `millrace bench` and `millrace "
+             "logits`";
+    case FileKind::kEncoder:
+      return "; for encoders there are `millrace inspect` and `millrace serve`";
+    case FileKind::kGraph:
+      return "; for graphs there are `millrace run` and `millrace profile`";
+  }
+  return {};
+}
+
 }  // namespace
 
 StatusOr<FileKind> FileKindOf(const std::string& path) {
@@ -88,7 +115,8 @@ StatusOr<FileKind> FileKindOf(const std::string& path) {
   if (std::filesystem::is_directory(status)) {
     const auto config = std::filesystem::path(path) / "config.json";
     if (std::filesystem::exists(config, ignored)) {
-      return FileKind::kLanguageModel;
+      return models::encoder::IsEncoder(path) ? FileKind::kEncoder
+                                              : FileKind::kLanguageModel;
     }
     const std::string models = ModelsIn(path);
     if (models.empty() && IsRepository(path)) {
@@ -111,7 +139,8 @@ StatusOr<FileKind> FileKindOf(const std::string& path) {
   char magic[4] = {};
   std::ifstream(path, std::ios::binary).read(magic, sizeof magic);
   if (std::string_view(magic, sizeof magic) == "GGUF") {
-    return FileKind::kLanguageModel;
+    return models::encoder::IsEncoder(path) ? FileKind::kEncoder
+                                            : FileKind::kLanguageModel;
   }
   if (const std::string folder = FolderOf(path); !folder.empty()) {
     return InvalidArgument("'" + path +
@@ -130,14 +159,11 @@ Status ExpectKind(const std::string& path, FileKind kind,
                   std::string_view verb) {
   ASSIGN_OR_RETURN(const FileKind found, FileKindOf(path));
   if (found == kind) return OkStatus();
-  const bool is_graph = found == FileKind::kGraph;
-  return InvalidArgument(
-      "'" + path + "' is " + (is_graph ? "a graph" : "a language model") +
-      ", but millrace " + std::string(verb) + " takes " +
-      std::string(is_graph ? kLanguageModels : kGraphs) +
-      (is_graph ? "; for graphs there are `millrace run` and `millrace profile`"
-                : "; for language models there are `millrace bench` and "
-                  "`millrace logits`"));
+  const bool takes_graphs = kind == FileKind::kGraph;
+  return InvalidArgument("'" + path + "' is " + std::string(NameOf(found)) +
+                         ", but millrace " + std::string(verb) + " takes " +
+                         std::string(takes_graphs ? kGraphs : kLanguageModels) +
+                         std::string(InsteadFor(found)));
 }
 
 }  // namespace millrace::server

@@ -11,6 +11,7 @@ namespace millrace::server {
 
 enum class FileKind {
   kLanguageModel,  // a GGUF file or a Hugging Face folder
+  kEncoder,        // likewise, of an encoder of texts (BERT, …)
   kGraph           // an ONNX file or a PyTorch export
 };
 
