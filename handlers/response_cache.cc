@@ -99,6 +99,10 @@ ResponseCache::ResponseCache(int64_t max_bytes, const std::string& model,
       "Memory of the answers in the response cache.", labels);
 }
 
+ResponseCache::~ResponseCache() {
+  bytes_in_use_.Add(-static_cast<double>(bytes()));
+}
+
 ResponseCache::Key ResponseCache::KeyOf(const TensorRequest& request) {
   Sha256 hash;
   hash.Add(static_cast<int64_t>(request.inputs.size()));
@@ -154,13 +158,14 @@ void ResponseCache::Keep(const Key& key, const TensorResponse& response) {
     evictions_.Add();
   }
   bytes_ += entry.bytes;
+  bytes_in_use_.Add(static_cast<double>(entry.bytes));
   entries_.push_front(std::move(entry));
   by_key_[key] = entries_.begin();
-  bytes_in_use_.Set(static_cast<double>(bytes_));
 }
 
 void ResponseCache::Forget(Entries::iterator entry) {
   bytes_ -= entry->bytes;
+  bytes_in_use_.Add(-static_cast<double>(entry->bytes));
   by_key_.erase(entry->key);
   entries_.erase(entry);
 }

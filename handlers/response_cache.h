@@ -39,6 +39,7 @@ class ResponseCache {
   // `registry` may be null.
   ResponseCache(int64_t max_bytes, const std::string& model,
                 MetricRegistry* registry);
+  ~ResponseCache();
   ResponseCache(const ResponseCache&) = delete;
   ResponseCache& operator=(const ResponseCache&) = delete;
 
@@ -67,7 +68,7 @@ class ResponseCache {
   Counter hits_;
   Counter misses_;
   Counter evictions_;
-  Gauge bytes_in_use_;
+  Gauge bytes_in_use_;  // of all versions
 
   mutable Mutex mu_;
   Entries entries_ GUARDED_BY(mu_);  // last used first
