@@ -5,6 +5,7 @@ the time of the sound, and the time from a chunk of 160 ms to its answer.
   python3 handlers/transducer/export_rnnt.py /tmp/asr --random 4097
   tests/bench/recogniser.py /tmp/asr [build/release/bin/millrace]
       [--seconds 20] [--chunk-ms 160] [--beam-width 1 4 10] [--core 0]
+      [--precision bf16]
 
 Sends speech chunk by chunk over a WebSocket session, each when the answer to
 the one before is there. Random weights cost what trained ones do but for the
@@ -28,17 +29,19 @@ SPEECH = pathlib.Path(__file__).parents[1] / "data" / "audio" / "silero.npz"
 RATE = 16000
 
 
-def put(source, folder, beam_width):
-    """The model with that beam; its graphs are linked, not copied."""
+def put(source, folder, beam_width, precision):
+    """The model with that beam and precision; its graphs are linked, not copied."""
     (folder / "asr").mkdir(parents=True)
     for path in source.iterdir():
         if path.is_file():
             shutil.copy(path, folder / "asr")
     (folder / "asr" / "1").symlink_to((source / "1").resolve())
     config = folder / "asr" / "config.yaml"
-    text = re.sub(r"^  beam_width:.*\n", "", config.read_text(), flags=re.M)
-    config.write_text(text.replace(
-        "task_options:\n", f"task_options:\n  beam_width: {beam_width}\n", 1))
+    text = re.sub(r"^(  beam_width|precision):.*\n", "", config.read_text(),
+                  flags=re.M)
+    text = text.replace(
+        "task_options:\n", f"task_options:\n  beam_width: {beam_width}\n", 1)
+    config.write_text(text + f"precision: {precision}\n")
 
 
 def serve(binary, core, folder):
@@ -85,6 +88,7 @@ def main():
     parser.add_argument("--chunk-ms", type=int, default=160)
     parser.add_argument("--beam-width", type=int, nargs="+", default=[1, 4, 10])
     parser.add_argument("--core", type=int, default=0)
+    parser.add_argument("--precision", default="auto")
     args = parser.parse_args()
     speech = np.load(SPEECH)["speech/16000"]
     sound = np.resize(speech, int(args.seconds * RATE))
@@ -94,7 +98,7 @@ def main():
     for width in args.beam_width:
         with tempfile.TemporaryDirectory() as folder:
             folder = pathlib.Path(folder)
-            put(args.model, folder, width)
+            put(args.model, folder, width, args.precision)
             process, port = serve(args.binary, args.core, folder)
             try:
                 measure(port, sound[:RATE], chunk)  # plans and caches
