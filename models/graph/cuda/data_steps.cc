@@ -121,11 +121,11 @@ MaybeStep MakeDeviceSlice(const Node& node, const DeviceLowering& lowering) {
            lowering.shape(node.inputs[i]),
            constant == nullptr ? nullptr : constant->bytes()};
   }
-  const StatusOr<Cut> cut = CutOf({node, args});
-  if (!cut.ok() || cut->shape != lowering.shape(node.outputs[0])) {
+  const StatusOr<SlicePart> part = SlicePartOf({node, args});
+  if (!part.ok() || part->shape != lowering.shape(node.outputs[0])) {
     return std::nullopt;
   }
-  return OneCopy(node, lowering, cut->strides, cut->first);
+  return OneCopy(node, lowering, part->strides, part->first);
 }
 
 MaybeStep MakeDeviceConcat(const Node& node, const DeviceLowering& lowering) {

@@ -11,7 +11,7 @@
 
 namespace millrace::models::graph {
 
-StatusOr<Cut> CutOf(const Call& call) {
+StatusOr<SlicePart> SlicePartOf(const Call& call) {
   RETURN_IF_ERROR(CheckOperands(call, 3, 5));
   const Shape& x = call.arg(0).shape;
   ASSIGN_OR_RETURN(const auto starts, IntsOf(call.arg(1), "starts"));
@@ -32,7 +32,7 @@ StatusOr<Cut> CutOf(const Call& call) {
     return InvalidArgument("starts, ends, axes and steps differ in length");
   }
   RETURN_IF_ERROR(AxesOf(axes, x.rank()).status());
-  Cut cut{x, x.Strides(), 0};
+  SlicePart part{x, x.Strides(), 0};
   for (size_t i = 0; i < starts.size(); ++i) {
     ASSIGN_OR_RETURN(const int axis, NormalAxis(axes[i], x.rank()));
     const int64_t size = x[axis];
@@ -53,26 +53,26 @@ StatusOr<Cut> CutOf(const Call& call) {
                              : uint64_t{0} - static_cast<uint64_t>(step);
     const uint64_t count =
         distance <= 0 ? 0 : (static_cast<uint64_t>(distance) - 1) / pace + 1;
-    cut.shape[axis] = static_cast<int64_t>(count);
-    cut.first += count == 0 ? 0 : start * cut.strides[axis];
-    cut.strides[axis] *= count <= 1 ? 1 : step;
+    part.shape[axis] = static_cast<int64_t>(count);
+    part.first += count == 0 ? 0 : start * part.strides[axis];
+    part.strides[axis] *= count <= 1 ? 1 : step;
   }
-  return cut;
+  return part;
 }
 
 namespace {
 
 StatusOr<OutTypes> InferSlice(const Call& call) {
-  ASSIGN_OR_RETURN(const Cut cut, CutOf(call));
-  return OutTypes{{call.arg(0).dtype, cut.shape}};
+  ASSIGN_OR_RETURN(const SlicePart part, SlicePartOf(call));
+  return OutTypes{{call.arg(0).dtype, part.shape}};
 }
 
 Status RunSlice(const Call& call, std::span<const Result> results,
                 const Team& team) {
-  ASSIGN_OR_RETURN(const Cut cut, CutOf(call));
-  if (cut.shape.num_elements() == 0) return OkStatus();
-  CopyStrided(call.arg(0).bytes, cut.first, cut.strides, results[0], cut.shape,
-              team);
+  ASSIGN_OR_RETURN(const SlicePart part, SlicePartOf(call));
+  if (part.shape.num_elements() == 0) return OkStatus();
+  CopyStrided(call.arg(0).bytes, part.first, part.strides, results[0],
+              part.shape, team);
   return OkStatus();
 }
 

@@ -10,13 +10,13 @@
 namespace millrace::models::graph {
 
 // Element i, j, … is operand element first + i * strides[0] + j * strides[1] …
-struct Cut {
+struct SlicePart {
   Shape shape;
   Shape strides;
   int64_t first = 0;
 };
 
 // Of a call of Slice whose operands but the first have their bytes.
-StatusOr<Cut> CutOf(const Call& call);
+StatusOr<SlicePart> SlicePartOf(const Call& call);
 
 }  // namespace millrace::models::graph
