@@ -342,19 +342,26 @@ StatusOr<std::unique_ptr<const CudnnConvolution>> CudnnConvolutions::Choose(
     const ConvShape& shape) {
   RETURN_IF_ERROR(context_->MakeCurrent());
   std::unique_ptr<CudnnConvolution> convolution(new CudnnConvolution(shape));
-  for (int32_t images = CallImages(shape); images > 0; images /= 4) {
-    convolution->plans_.push_back(
-        {.images = images,
-         .graph = DescribeConvolution(library_, handle_, shape, images),
-         .parts = {},
-         .plan = {}});
-    const int error = convolution->plans_.back().graph.graph.error();
-    if (error != cudnn::kSuccess) return Failed("describe a layer", error);
+  std::vector<Candidate> candidates;
+  {
+    MutexLock lock(mu_);
+    for (int32_t images = CallImages(shape); images > 0; images /= 4) {
+      convolution->plans_.push_back(
+          {.images = images,
+           .graph = DescribeConvolution(library_, handle_, shape, images),
+           .parts = {},
+           .plan = {}});
+      const int error = convolution->plans_.back().graph.graph.error();
+      if (error != cudnn::kSuccess) return Failed("describe a layer", error);
+    }
+    candidates = Candidates(shape, convolution->plans_.front().graph);
   }
   std::optional<Trial> trial;
-  for (const Candidate& candidate :
-       Candidates(shape, convolution->plans_.front().graph)) {
-    if (!Build(candidate, *convolution)) continue;
+  for (const Candidate& candidate : candidates) {
+    {
+      MutexLock lock(mu_);
+      if (!Build(candidate, *convolution)) continue;
+    }
     if (!trial) {
       ASSIGN_OR_RETURN(trial, NewTrial(shape));
     }

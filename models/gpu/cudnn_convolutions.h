@@ -14,8 +14,8 @@
 // that was seen to give equal images equal bits in each place of each call. No
 // time is measured. A shape without one is for this program's own kernels.
 //
-// Calls may come from several threads; each is made under a lock, since plans
-// and the handle are shared. All else is used by the context's thread.
+// Several threads may call and choose: whatever uses the handle does so under a
+// lock.
 #pragma once
 
 #include <cstddef>

@@ -1,5 +1,7 @@
 #include "models/gpu/cudnn_graph.h"
 
+#include <algorithm>
+#include <limits>
 #include <span>
 #include <utility>
 
@@ -7,6 +9,8 @@
 
 namespace millrace::models {
 namespace {
+
+constexpr float kLargest = std::numeric_limits<float>::max();
 
 using cuda::Function;
 using cuda::GraphFormat;
@@ -194,8 +198,9 @@ class Describer {
     CudnnDescriptor how = How(*mode);
     switch (shape_.f) {
       case Function::kClip:
-        how.SetFloat(Attribute::kReluLowerClip, shape_.a);
-        how.SetFloat(Attribute::kReluUpperClip, shape_.b);
+        // 0 times infinity might be added where there is no bound.
+        how.SetFloat(Attribute::kReluLowerClip, std::max(shape_.a, -kLargest));
+        how.SetFloat(Attribute::kReluUpperClip, std::min(shape_.b, kLargest));
         break;
       case Function::kLeakyRelu:
         how.SetFloat(Attribute::kReluLowerClipSlope, shape_.a);

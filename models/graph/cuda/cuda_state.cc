@@ -3,6 +3,8 @@
 #include <algorithm>
 #include <utility>
 
+#include "config/base/log.h"
+
 namespace millrace::models::graph {
 
 StatusOr<std::byte*> CudaState::Arena(int64_t bytes) {
@@ -38,16 +40,23 @@ Status CudaState::RunOrReplay(int64_t plan,
       std::find_if(captured_.begin(), captured_.end(),
                    [&](const Captured& each) { return each.plan == plan; });
   if (found == captured_.end()) {
-    captured_.push_front({plan, {}});
+    captured_.push_front({.plan = plan});
     if (captured_.size() > kMostPlans) captured_.pop_back();
     return ask();
   }
   captured_.splice(captured_.begin(), captured_, found);
   Captured& own = captured_.front();
-  if (!own.graph) {
-    ASSIGN_OR_RETURN(own.graph, context_->Capture(ask));
+  if (!own.graph && !own.is_asked_each_time) {
+    StatusOr<CudaGraph> captured = context_->Capture(ask);
+    if (!captured.ok()) {  // what cannot be captured must not fail each time
+      own.is_asked_each_time = true;
+      LogWarning("a plan was not captured and is no CUDA graph from now on",
+                 {{"why", captured.status().message()}});
+      return captured.status();
+    }
+    own.graph = *std::move(captured);
   }
-  return context_->Run(own.graph);
+  return own.is_asked_each_time ? ask() : context_->Run(own.graph);
 }
 
 }  // namespace millrace::models::graph

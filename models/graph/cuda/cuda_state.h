@@ -37,8 +37,9 @@ class CudaState final : public DeviceState {
 
  private:
   struct Captured {
-    int64_t plan;
-    CudaGraph graph;  // empty after the first run
+    int64_t plan = 0;
+    CudaGraph graph = {};             // empty after the first run
+    bool is_asked_each_time = false;  // capturing it failed
   };
 
   const std::shared_ptr<CudaContext> context_;
