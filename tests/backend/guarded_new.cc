@@ -1,10 +1,10 @@
 // operator new of the kernels' suites: a block ends where a page begins that
 // nobody may touch, so a kernel that reads or writes beyond its operands
 // faults, in every table and whatever the instruction (a sanitizer sees no tile
-// or gather). Where a block's size is no multiple of its alignment, up to 15
-// bytes (aligned blocks: one less than the alignment) lie between. Freed blocks
-// are unmapped. Not linked into the builds of sanitizers, which have an
-// operator new of their own.
+// or gather). Blocks of an alignment that was asked for end at the page but for
+// what that alignment leaves; others, such as vectors, up to 15 bytes before
+// it, and those below kLeast have no page. Not linked into the builds of
+// sanitizers, which have an operator new of their own.
 
 #include <sys/mman.h>
 #include <unistd.h>
@@ -12,6 +12,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <cstdlib>
+#include <cstring>
 #include <new>
 
 namespace {
@@ -21,7 +22,7 @@ struct Header {
   void* mapping;  // null: the block is malloc's
   size_t bytes;
 };
-constexpr size_t kLeast = 32;  // bytes; shorter blocks are malloc's
+constexpr size_t kLeast = 16;  // bytes; shorter blocks are malloc's
 
 size_t PageBytes() {
   static const auto bytes = static_cast<size_t>(sysconf(_SC_PAGESIZE));
@@ -41,15 +42,13 @@ void* Guarded(size_t bytes, size_t alignment) {
     throw std::bad_alloc();
   }
   auto* block =
-      reinterpret_cast<Header*>((end - bytes) / alignment * alignment);
-  block[-1] = {mapping, inside + page};
+      reinterpret_cast<std::byte*>((end - bytes) / alignment * alignment);
+  const Header header = {mapping, inside + page};
+  std::memcpy(block - sizeof header, &header, sizeof header);
   return block;
 }
 
-void* Allocate(size_t bytes, size_t alignment) {
-  if (bytes >= kLeast || alignment > alignof(std::max_align_t)) {
-    return Guarded(bytes, alignment);
-  }
+void* Short(size_t bytes) {
   auto* header = static_cast<Header*>(std::malloc(sizeof(Header) + bytes));
   if (header == nullptr) throw std::bad_alloc();
   *header = {nullptr, bytes};
@@ -58,23 +57,24 @@ void* Allocate(size_t bytes, size_t alignment) {
 
 void Free(void* block) {
   if (block == nullptr) return;
-  Header* header = static_cast<Header*>(block) - 1;
-  if (header->mapping == nullptr) {
-    std::free(header);
+  Header header;
+  std::byte* const at = static_cast<std::byte*>(block) - sizeof header;
+  std::memcpy(&header, at, sizeof header);
+  if (header.mapping == nullptr) {
+    std::free(at);
   } else {
-    munmap(header->mapping, header->bytes);
+    munmap(header.mapping, header.bytes);
   }
 }
 
 }  // namespace
 
 void* operator new(size_t bytes) {
-  return Allocate(bytes, alignof(std::max_align_t));
+  return bytes < kLeast ? Short(bytes)
+                        : Guarded(bytes, alignof(std::max_align_t));
 }
 void* operator new(size_t bytes, std::align_val_t alignment) {
-  const auto least = alignof(std::max_align_t);
-  const auto wanted = static_cast<size_t>(alignment);
-  return Allocate(bytes, wanted > least ? wanted : least);
+  return Guarded(bytes, static_cast<size_t>(alignment));
 }
 void operator delete(void* block) noexcept { Free(block); }
 void operator delete(void* block, size_t) noexcept { Free(block); }

@@ -5,6 +5,9 @@
 #include <cstdint>
 #include <vector>
 
+#include "tests/backend/kernels/tables.h"
+
+namespace millrace::models {
 namespace {
 
 // The compiler would refuse these accesses, knew it where the pointers come
@@ -15,6 +18,15 @@ TEST(GuardedNewDeathTest, NothingBehindABlockCanBeTouched) {
   EXPECT_EQ(end[-1], 1.0f);
   EXPECT_DEATH({ EXPECT_EQ(*end, 1.0f); }, "");
   EXPECT_DEATH({ *end = 2.0f; }, "");
+}
+
+TEST(GuardedNewDeathTest, FloatsEndAtThePage) {
+  for (const int64_t size : {1, 3, 101, 1000}) {
+    const Floats x(size, 1.0f);
+    const float* volatile end = x.data() + size;
+    EXPECT_EQ(end[-1], 1.0f);
+    EXPECT_DEATH({ EXPECT_EQ(*end, 1.0f); }, "") << size;
+  }
 }
 
 TEST(GuardedNew, ShortBlocksAndAlignedOnesAreBlocks) {
@@ -29,3 +41,4 @@ TEST(GuardedNew, ShortBlocksAndAlignedOnesAreBlocks) {
 }
 
 }  // namespace
+}  // namespace millrace::models

@@ -10,6 +10,7 @@
 #include <new>
 #include <random>
 #include <string>
+#include <type_traits>
 #include <vector>
 
 #include "models/cpu/isa.h"
@@ -49,19 +50,23 @@ class KernelTest : public ::testing::TestWithParam<const char*> {
                         "avx512bf16", "amx", "neon", "neondot", "neoni8mm"), \
       [](const auto& test) { return std::string(test.param); })
 
-// Storage aligned to a cache line and exactly as long as asked for, so that a
-// read beyond it is seen (guarded_new.cc).
+// Exactly as long as asked for, so that a read beyond it is seen
+// (guarded_new.cc). Floats begin anywhere, as rows do; the rest at a cache
+// line, as pages and packed weights do.
 template <typename T>
 class Buffer {
  public:
+  static constexpr std::align_val_t kAlignment{
+      std::is_same_v<T, float> ? alignof(T) : 64};
+
   explicit Buffer(int64_t size, T fill = T{})
       : size_(size),
         data_(static_cast<T*>(::operator new[](
             static_cast<size_t>(size > 0 ? size : 1) * sizeof(T),
-            std::align_val_t{64}))) {
+            kAlignment))) {
     for (int64_t i = 0; i < size; ++i) data_[i] = fill;
   }
-  ~Buffer() { ::operator delete[](data_, std::align_val_t{64}); }
+  ~Buffer() { ::operator delete[](data_, kAlignment); }
   Buffer(const Buffer&) = delete;
   Buffer& operator=(const Buffer&) = delete;
 
