@@ -30,6 +30,12 @@ std::string TextOf(const config::TrafficSettings* traffic) {
   return traffic == nullptr ? std::string() : config::TrafficText(*traffic);
 }
 
+// Takes out the entry of a model that could not be planned.
+void ForgetFailure(auto& versions) {
+  std::erase_if(versions,
+                [](const auto& each) { return each.version.empty(); });
+}
+
 }  // namespace
 
 // A model that the source lists and cannot plan, such as one whose
@@ -40,8 +46,12 @@ Status Repository::DoLoad(const std::string& name, const std::string& config) {
   if (!found.ok()) {
     // Clients may ask for any name.
     const auto names = source_->Names();
-    if (!names.ok() ||
-        std::find(names->begin(), names->end(), name) == names->end()) {
+    if (!names.ok()) return found.status();
+    if (std::find(names->begin(), names->end(), name) == names->end()) {
+      MutexLock lock(mu_);
+      for (Model& model : models_) {
+        if (model.name == name) ForgetFailure(model.versions);
+      }
       return found.status();
     }
     const std::string why(found.status().message());
@@ -76,8 +86,7 @@ Status Repository::DoLoad(const std::string& name, const std::string& config) {
     MutexLock lock(mu_);
     for (Model& model : models_) {
       if (model.name != name) continue;
-      std::erase_if(model.versions,
-                    [](const Version& each) { return each.version.empty(); });
+      ForgetFailure(model.versions);
     }
   }
   Status first_error;
@@ -270,8 +279,7 @@ void Repository::Poll() {
       if (std::find(names.begin(), names.end(), model.name) != names.end()) {
         continue;
       }
-      std::erase_if(model.versions,
-                    [](const Version& each) { return each.version.empty(); });
+      ForgetFailure(model.versions);
     }
   }
   for (const std::shared_ptr<Servable>& each : List()) {

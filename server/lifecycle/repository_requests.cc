@@ -105,6 +105,11 @@ StatusOr<std::shared_ptr<Servable>> Repository::Choose(
         .Because("draining")
         .RetryAfterMs(1000);
   }
+  // Why a model cannot be planned is newer than what its versions say.
+  if (ready.empty() && !model->versions.empty() &&
+      model->versions.front().version.empty()) {
+    other = &model->versions.front();
+  }
   if (ready.empty()) {
     return NotFound("the model " + quoted + " is not loaded" +
                     (other == nullptr ? "" : ": " + other->reason))

@@ -48,6 +48,27 @@ TEST_F(RepositoryLoads, AWrongConfigurationIsAReasonLikeAnyOther) {
   EXPECT_EQ(world_.Loads().size(), 1u) << "its files are those that serve";
 }
 
+TEST_F(RepositoryLoads, WhyAModelCannotBePlannedIsNewerThanItsVersions) {
+  world_.Want({Wanted("1", "a")});
+  Start();
+  ASSERT_TRUE(repository_->Load("m").ok());
+  ASSERT_TRUE(repository_->Unload("m").ok());
+  world_.Configure(InvalidArgument("line 3"));
+  EXPECT_FALSE(repository_->Load("m").ok());
+  EXPECT_EQ(States(), " UNAVAILABLE line 3, 1 UNAVAILABLE unloaded");
+  for (const char* version : {"", "1"}) {
+    EXPECT_EQ(repository_->Borrow("m", version).status().message(),
+              "the model 'm' is not loaded: line 3");
+  }
+  // Without its folder there is nothing to be planned.
+  {
+    MutexLock lock(world_.mu);
+    world_.models.clear();
+  }
+  EXPECT_FALSE(repository_->Load("m").ok());
+  EXPECT_EQ(States(), "1 UNAVAILABLE unloaded");
+}
+
 TEST_F(RepositoryLoads, PollTellsAWrongConfigurationOnce) {
   testing::internal::CaptureStderr();
   world_.Want({Wanted("1", "a")});
