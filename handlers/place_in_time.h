@@ -23,4 +23,12 @@ inline Status HasPlaceBy(const TensorHandler& handler, Clock::Time deadline) {
   return timed == nullptr ? handler.HasPlace() : timed->HasPlaceBy(deadline);
 }
 
+// OK where there is no deadline or no estimate: what Start refuses besides is
+// left to it.
+inline Status IsInTime(const TensorHandler& handler, Clock::Time deadline) {
+  const auto* timed = dynamic_cast<const TimedHandler*>(&handler);
+  return timed == nullptr || deadline == kNever ? OkStatus()
+                                                : timed->HasPlaceBy(deadline);
+}
+
 }  // namespace millrace::handlers

@@ -62,7 +62,7 @@ class ImageTask final : public TaskHandler {
   Status StartOne(TaskRequest& request, size_t image_idx,
                   const std::shared_ptr<ItemGather>& gather,
                   int64_t& bytes_left) const {
-    // Before the work of decoding.
+    // Before the work of decoding, which a response cache needs.
     RETURN_IF_ERROR(HasPlaceBy(*parts_.tensors, request.deadline));
     ASSIGN_OR_RETURN(ImageRow row, input_.Read(request.parts[image_idx]));
     bytes_left -= row.tensor.num_bytes();

@@ -111,7 +111,7 @@ class TranscribeTask final : public TaskHandler {
                   const TranscriptRequest& asked,
                   const std::shared_ptr<ItemGather>& gather,
                   int64_t& bytes_left) const {
-    // Before the work of decoding.
+    // Before the work of decoding, which a response cache needs.
     RETURN_IF_ERROR(HasPlaceBy(*parts_.tensors, request.deadline));
     ASSIGN_OR_RETURN(AudioRow row, input_.Read(request.parts[item_idx]));
     request.parts[item_idx].bytes = {};

@@ -132,7 +132,7 @@ class UnaryInfer final : public ::grpc::ServerUnaryReactor,
 
   Status Compute(ModelHandle model) {
     ASSIGN_OR_RETURN(handlers::TensorHandler * handler, model->ForTensors());
-    RETURN_IF_ERROR(handlers::HasPlaceBy(*handler, info_.deadline));
+    RETURN_IF_ERROR(handlers::IsInTime(*handler, info_.deadline));
     ASSIGN_OR_RETURN(TensorCall call,
                      DecodeTensors(*request_, parts_.state->regions));
     trace_->Stamp(Stage::kParsed, parts_.clock->Now());

@@ -142,7 +142,7 @@ Status InferTask(const Site& site, const std::shared_ptr<Exchange>& exchange,
       });
 }
 
-// Whether the model would give a request of this deadline a place.
+// Whether the model has a place (kNever), or one in time for this deadline.
 Status GuardTensors(const Site& site, const std::vector<std::string>& params,
                     Clock::Time deadline) {
   const ModelPath path = PathOf(params);
@@ -156,7 +156,9 @@ Status GuardTensors(const Site& site, const std::vector<std::string>& params,
     return OkStatus();
   }
   const auto handler = (*model)->ForTensors();
-  return handler.ok() ? handlers::HasPlaceBy(**handler, deadline) : OkStatus();
+  if (!handler.ok()) return OkStatus();
+  return deadline == kNever ? (*handler)->HasPlace()
+                            : handlers::IsInTime(**handler, deadline);
 }
 
 // The earlier of the header's and the body's.

@@ -98,8 +98,9 @@ Session::Task<bool> Session::AnswerEarly(HttpResponse& response,
   status_ = response.status;
   Exchange::Facts facts;
   facts.error = response.error;
-  if (match_.route != nullptr && match_.route->guard != nullptr &&
-      !match_.params.empty()) {
+  // Refused for the model's sake; whoever may not ask names any text.
+  if ((status_ == 429 || status_ >= 500) && match_.route != nullptr &&
+      match_.route->guard != nullptr && !match_.params.empty()) {
     facts.model = match_.params[0];
   }
   AddHeaders(response);
