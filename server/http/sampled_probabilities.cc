@@ -73,7 +73,9 @@ StatusOr<SampledProbabilities> SampledProbabilities::Create(
   const int64_t top_k =
       options.top_k.value_or(model.default_sampling.top_k.value_or(0));
   // Mirostat takes the place of top_k.
-  if (made.temperature_ < 1e-5 || (top_k == 1 && options.mirostat == 0)) {
+  if (made.temperature_ < 1e-5 ||
+      (top_k == 1 && options.mirostat == 0 &&
+       std::ranges::is_sorted(options.sampler_order))) {
     made.top_k_ = 1;
     return made;
   }
