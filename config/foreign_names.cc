@@ -110,7 +110,7 @@ constexpr Answer kAnswers[] = {
      "pinned_memory_pool_byte_size "
      "cuda_memory_pool_byte_size buffer_manager_thread_count "
      "model_load_thread_count model_load_gpu_limit host_policy rate_limit "
-     "rate_limit_resource model_namespacing id",
+     "rate_limit_resource model_namespacing",
      "it tunes parts of Triton that are not here; leave it out"},
     {"log_info log_warning log_error log_file",
      "say --log-level; the log goes to the standard error stream"},

@@ -275,6 +275,7 @@ Report MakeReport(const Options& options, const Session& session,
 
 Status CheckWritable(const std::string& path) {
   std::error_code error;
+  if (std::filesystem::is_directory(path, error)) return CannotWrite(path);
   const bool exists = std::filesystem::exists(path, error);
   const std::string folder =
       std::filesystem::absolute(path, error).parent_path().string();

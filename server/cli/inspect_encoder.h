@@ -7,8 +7,7 @@
 
 namespace millrace::server {
 
-// Prints it, behind what its config or metadata says. FAILED_PRECONDITION: it
-// cannot be served.
+// Prints it. FAILED_PRECONDITION: it cannot be served.
 Status InspectEncoder(const std::string& path);
 
 }  // namespace millrace::server

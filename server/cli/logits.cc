@@ -131,9 +131,9 @@ StatusOr<OutFile> OpenOut(const std::string& path) {
 }
 
 Status Logits(const ParsedArgs& args) {
-  if (!args.Has("tokens")) return UsageError("--tokens FILE is needed");
   RETURN_IF_ERROR(
       ExpectKind(args.positional()[0], FileKind::kLanguageModel, "logits"));
+  if (!args.Has("tokens")) return UsageError("--tokens FILE is needed");
   ASSIGN_OR_RETURN(const int64_t first, args.Int("first", 0, 0, INT32_MAX));
   ASSIGN_OR_RETURN(const int64_t chunk, args.Int("chunk", 0, 0, INT32_MAX));
   ASSIGN_OR_RETURN(const auto sequences, ReadTokens(args.Text("tokens", "")));
