@@ -39,7 +39,9 @@ struct PromptProgress {
 // What the completions of one request have in common (n > 1): the prompt, and
 // what is counted once. Made for a request; then engine thread only.
 struct ForkGroup {
-  int32_t num_left = 0;        // completions that have not ended
+  // Completions that have not ended; those that were refused stay, so a request
+  // that was refused in part is not counted.
+  int32_t num_left = 0;
   int32_t longest_output = 0;  // of those that have, in tokens
 };
 
