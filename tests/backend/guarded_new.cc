@@ -1,10 +1,10 @@
-// operator new of the kernels' suites: a block ends where a page begins that
-// nobody may touch, so a kernel that reads or writes beyond its operands
-// faults, in every table and whatever the instruction (a sanitizer sees no tile
-// or gather). Blocks of an alignment that was asked for end at the page but for
-// what that alignment leaves; others, such as vectors, up to 15 bytes before
-// it, and those below kLeast have no page. Not linked into the builds of
-// sanitizers, which have an operator new of their own.
+// operator new of the kernels' suites: each block ends where an
+// inaccessible page begins, so a kernel that reads or writes beyond its
+// operands faults, in every table and whatever the instruction (a sanitizer
+// sees no tile or gather). Blocks of an alignment that was asked for end at the
+// page but for what that alignment leaves; others, such as vectors, up to 15
+// bytes before it, and those below kLeast have no page. Not linked into the
+// builds of sanitizers, which have an operator new of their own.
 
 #include <sys/mman.h>
 #include <unistd.h>

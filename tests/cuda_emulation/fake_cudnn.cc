@@ -386,7 +386,7 @@ int cudnnBackendGetAttribute(void* made, int name, int type, int64_t most,
     case 1305:
       return Answer(BehaviorNotes(d->engine), false, most, count, values);
     default:
-      return Wrong(kNotSupported, "an attribute that nobody asks for");
+      return Wrong(kNotSupported, "an attribute that cannot be read");
   }
 }
 

@@ -98,7 +98,8 @@ Session::Task<bool> Session::AnswerEarly(HttpResponse& response,
   status_ = response.status;
   Exchange::Facts facts;
   facts.error = response.error;
-  // Refused for the model's sake; whoever may not ask names any text.
+  // Set where the model refused. A client that was refused before, such as one
+  // without a key, may have named a model that does not exist.
   if ((status_ == 429 || status_ >= 500) && match_.route != nullptr &&
       match_.route->guard != nullptr && !match_.params.empty()) {
     facts.model = match_.params[0];

@@ -92,7 +92,7 @@ TEST(ModelConfig, HintsForOtherRuntimesArePassedOverAndTold) {
   EXPECT_EQ(json->WithoutEffect(), "format, optimization");
   EXPECT_TRUE(Has(json->ToJson(), "\"max_batch_size\":4"));
 
-  // What is within a hint is nobody's, what is beside it is read strictly.
+  // Fields within a hint are not checked; fields outside it are.
   EXPECT_EQ(Refused("optimization { nothing: 3 }\nmax_batchsize: 3"),
             "config.pbtxt line 2: unknown field 'max_batchsize'");
 }

@@ -31,7 +31,7 @@ TEST_F(RepositoryLoads, AWrongConfigurationIsAReasonLikeAnyOther) {
   EXPECT_EQ(States(), " UNAVAILABLE line 3");
   EXPECT_EQ(repository_->Borrow("m").status().message(),
             "the model 'm' is not loaded: line 3");
-  // A name that nobody has leaves nothing behind.
+  // A load of an unknown name adds no entry to the index.
   EXPECT_FALSE(repository_->Load("other").ok());
   EXPECT_EQ(States(), " UNAVAILABLE line 3");
   world_.Configure(OkStatus());
