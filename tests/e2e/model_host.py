@@ -25,7 +25,8 @@ class Host:
     """`files` by path. `faults`, a list, is taken from by each GET of a file:
     None, ("cut", n), ("reset", n), ("status", code, headers), ("stall", n),
     ("wrong", n): byte n is another one, ("ignore_range",), ("redirect", url),
-    ("no_size",). `hub_token`: the only one that the hub's routes take."""
+    ("no_size",). An n counts from the file's begin, in an answer to a range, too.
+    `hub_token`: the only one that the hub's routes take."""
 
     def __init__(self):
         self.files, self.faults, self.requests = {}, [], []
@@ -133,7 +134,7 @@ class Host:
             self.gate.wait(60)
             body = body[1000:]
         if fault and fault[0] in ("cut", "reset", "stall"):
-            to.wfile.write(body[:fault[1]])
+            to.wfile.write(body[:max(0, fault[1] - start)])
             to.wfile.flush()
             if fault[0] == "stall":
                 time.sleep(5)
