@@ -36,7 +36,7 @@ Status Capturer::Start(std::chrono::milliseconds length, std::stop_token stop,
     return AlreadyExists("another capture runs; try again once it has ended")
         .Because("capture_running");
   }
-  // It has ended: its thread only has to leave.
+  // It has ended: its thread only has to hand it over.
   if (thread_.joinable()) thread_.join();
   try {
     thread_ = std::thread(
@@ -52,9 +52,13 @@ Status Capturer::Start(std::chrono::milliseconds length, std::stop_token stop,
               changed_.WaitUntil(mu_, std::min(until, now + kLook));
             }
           }
-          done(timeline_->Stop(clock_->Now()));
-          MutexLock ended(mu_);
-          running_ = false;
+          TimelineCapture capture = timeline_->Stop(clock_->Now());
+          {
+            MutexLock ended(mu_);
+            running_ = false;
+          }
+          // Last: who has the answer may ask for the next one at once.
+          done(std::move(capture));
         });
   } catch (const std::system_error& error) {
     timeline_->Stop(clock_->Now());
