@@ -109,6 +109,13 @@ Status WrongType(std::string_view path, std::string_view expected,
   return InvalidArgument(message).At(path);
 }
 
+Status CheckFieldCount(size_t num_fields) {
+  if (num_fields <= kMostFields) return OkStatus();
+  return InvalidArgument("the request has " + std::to_string(num_fields) +
+                         " fields but may have at most " +
+                         std::to_string(kMostFields));
+}
+
 const Json* FindField(const Json& body, std::string_view name) {
   if (!body.is_object()) return nullptr;
   const auto it = body.find(std::string(name));

@@ -10,6 +10,7 @@
 // Pure functions.
 #pragma once
 
+#include <cstddef>
 #include <cstdint>
 #include <nlohmann/json_fwd.hpp>
 #include <optional>
@@ -29,6 +30,13 @@ struct NumberRange {
   double max;
   bool without_min = false;  // (min, max] instead of [min, max]
 };
+
+// A request's object has at most so many fields: each look-up of an ordered
+// object walks all of them, and so does each insertion. Asked before any of
+// either. `num_fields` may also be that of a map which is yet to be put into
+// one.
+inline constexpr size_t kMostFields = 1000;
+Status CheckFieldCount(size_t num_fields);
 
 // Null when absent, null, or when `body` is no object.
 const nlohmann::ordered_json* FindField(const nlohmann::ordered_json& body,

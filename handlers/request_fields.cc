@@ -23,7 +23,6 @@ namespace {
 
 using Json = nlohmann::ordered_json;
 
-constexpr size_t kMaxFields = 1000;  // each look-up walks all of them
 constexpr size_t kMaxStops = 16;
 constexpr size_t kMaxStopBytes = 1024;
 constexpr size_t kMaxStopTokenIds = 1024;
@@ -335,7 +334,8 @@ StatusOr<GenerateOptions> Read(const Json& request, FieldDialect dialect) {
   ASSIGN_OR_RETURN(const auto top_k, ReadInt(body, "top_k", kTopK));
   options.top_k = top_k;
   ASSIGN_OR_RETURN(const auto seed, ReadInt(body, "seed"));
-  if (seed) options.seed = static_cast<uint64_t>(*seed);
+  // -1 asks for one of the server's choice, as it does elsewhere.
+  if (seed && *seed != -1) options.seed = static_cast<uint64_t>(*seed);
   ASSIGN_OR_RETURN(const auto priority, ReadInt(body, "priority", kPriority));
   options.priority = static_cast<int32_t>(priority.value_or(0));
   RETURN_IF_ERROR(ReadStop(body, options));
@@ -433,11 +433,7 @@ StatusOr<GenerateOptions> ReadGenerateOptions(const Json& body,
   if (!body.is_object()) {
     return InvalidArgument("the request must be a JSON object");
   }
-  if (body.size() > kMaxFields) {
-    return InvalidArgument("the request has " + std::to_string(body.size()) +
-                           " fields but may have at most " +
-                           std::to_string(kMaxFields));
-  }
+  RETURN_IF_ERROR(CheckFieldCount(body.size()));
   return dialect == FieldDialect::kSamplingParameters
              ? Read(WithoutQuotes(body), dialect)
              : Read(body, dialect);

@@ -98,6 +98,7 @@ StatusOr<TaskCall> DecodeTask(const inference::ModelInferRequest& request) {
                            std::string(kTaskOutput) + "'")
         .At("outputs");
   }
+  RETURN_IF_ERROR(handlers::CheckFieldCount(request.parameters().size()));
   Json parameters = ParametersOf(request);
   ASSIGN_OR_RETURN(
       const auto priority,

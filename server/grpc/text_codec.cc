@@ -13,6 +13,7 @@
 
 #include "config/base/json.h"
 #include "config/base/utf8.h"
+#include "handlers/json_fields.h"
 #include "handlers/request_fields.h"
 #include "open_inference_grpc.pb.h"
 
@@ -255,6 +256,7 @@ bool IsZero(const Json& value) {
 // out, the others go to `fields`.
 Status ReadParameters(const inference::ModelInferRequest& request,
                       InferCall& call, Json& fields) {
+  RETURN_IF_ERROR(handlers::CheckFieldCount(request.parameters().size()));
   for (const auto& [name, parameter] : request.parameters()) {
     if (!IsValidUtf8(name)) {
       return InvalidArgument("the name of a request parameter is not UTF-8");
@@ -295,6 +297,7 @@ Status ReadSamplingJson(const std::string& text, Json& fields) {
                "send for example {\"max_tokens\": 64}")
         .At("sampling_parameters");
   }
+  RETURN_IF_ERROR(handlers::CheckFieldCount(parsed->size()));
   for (auto& [name, value] : parsed->items()) fields[name] = std::move(value);
   return OkStatus();
 }

@@ -114,8 +114,12 @@ class Reply final : public handlers::GenerateSink {
 
 // Fields of `parameters` and of the body itself, but for the protocol's own.
 StatusOr<Json> SamplingFields(const Json& body) {
+  RETURN_IF_ERROR(handlers::CheckFieldCount(body.size()));
   ASSIGN_OR_RETURN(const Json* parameters,
                    handlers::ReadObject(body, "parameters"));
+  if (parameters != nullptr) {
+    RETURN_IF_ERROR(handlers::CheckFieldCount(parameters->size()));
+  }
   Json fields = parameters != nullptr ? *parameters : Json::object();
   for (const auto& [key, value] : body.items()) {
     if (key == "id" || key == "text_input" || key == "parameters") continue;

@@ -49,7 +49,7 @@ TEST(RequestFields, EveryHonouredFieldIsRead) {
   const auto options = Read(R"({
     "max_tokens": 9, "min_tokens": 2, "temperature": 0.5, "top_k": 40,
     "top_p": 0.9, "min_p": 0.05, "repetition_penalty": 1.1,
-    "presence_penalty": -1, "frequency_penalty": 2, "seed": -1,
+    "presence_penalty": -1, "frequency_penalty": 2, "seed": -2,
     "logit_bias": {"42": -100, "7": 1.5}, "stop": ["a", "b"],
     "stop_token_ids": [3, 4], "allowed_token_ids": [5, 6],
     "bad_words": ["no", " never"], "suppress_tokens": [7, 8],
@@ -66,7 +66,7 @@ TEST(RequestFields, EveryHonouredFieldIsRead) {
   EXPECT_EQ(options->repetition_penalty, 1.1);
   EXPECT_EQ(options->presence_penalty, -1);
   EXPECT_EQ(options->frequency_penalty, 2);
-  EXPECT_EQ(options->seed, UINT64_MAX);
+  EXPECT_EQ(options->seed, UINT64_MAX - 1);
   const std::vector<std::pair<int32_t, float>> bias = {{42, -100}, {7, 1.5}};
   EXPECT_EQ(options->logit_bias, bias);
   EXPECT_EQ(options->stop, (std::vector<std::string>{"a", "b"}));
@@ -124,6 +124,10 @@ TEST(RequestFields, SamplersOfLlamaCppAreRead) {
   ExpectRefused(
       "{\"dry_sequence_breakers\": [\"" + std::string(41, 'x') + "\"]}",
       "dry_sequence_breakers[0]");
+}
+
+TEST(RequestFields, ASeedOfMinusOneIsNone) {
+  EXPECT_EQ(Read(R"({"seed": -1})")->seed, std::nullopt);
 }
 
 TEST(RequestFields, TheNewerNameOfMaxTokensWins) {

@@ -66,6 +66,19 @@ TEST(InferCodec, ReadsRawTensors) {
   EXPECT_EQ(call->options.max_tokens, 7);
 }
 
+TEST(InferCodec, FieldsAreCountedBeforeTheyAreRead) {
+  std::string json = "{\"k\": 0";
+  ModelInferRequest request = RawRequest();
+  for (int i = 0; i < 1000; ++i) {
+    const std::string name = "k" + std::to_string(i);
+    json += ", \"" + name + "\": 0";
+    (*request.mutable_parameters())[name].set_int64_param(0);
+  }
+  ExpectRefused(RawRequest(json + "}"), "", "1001 fields");
+  (*request.mutable_parameters())["k"].set_int64_param(0);
+  ExpectRefused(request, "", "1001 fields");
+}
+
 TEST(InferCodec, ReadsTypedTensors) {
   ModelInferRequest request;
   AddTensor(request, "text_input", "BYTES")
