@@ -11,6 +11,7 @@
 
 #include "config/base/utf8.h"
 #include "server/http/content_coding.h"
+#include "server/http/origin.h"
 #include "server/http/refusal.h"
 #include "server/http/routes.h"
 #include "server/http/socket_protocol.h"
@@ -38,16 +39,18 @@ std::string MediaType(std::string_view content_type) {
 
 // Whether the body is JSON, or bytes where the route takes them.
 // "application/json; charset=utf-8" and "application/problem+json" are JSON.
-bool TakesType(const Route& route, const HttpRequest& head) {
+bool TakesType(const Site& site, const Route& route, const HttpRequest& head) {
   const std::string_view given = head.Header("content-type");
   const std::string type = MediaType(given);
-  if (given.empty() || type == "application/json" || type.ends_with("+json") ||
+  // A page of another origin can make a browser send a body without a type, or
+  // none at all, without asking first.
+  if (given.empty()) return IsAllowedOrigin(site.settings, head);
+  if (type == "application/json" || type.ends_with("+json") ||
       (route.takes_bytes && type == kBytes)) {
     return true;
   }
-  // What curl -d says of any body, and any other type. A page of another origin
-  // can make a browser send them without asking first, but not without naming
-  // that origin.
+  // What curl -d says of any body, and any other type. Such a page can have
+  // these sent, too, but not without its origin.
   return (route.takes_bytes || type == kForm) && !head.HasHeader("origin");
 }
 
@@ -269,7 +272,7 @@ Admission Admit(const Site& site, std::span<const Route> routes,
     admission.permit = *std::move(permit);
   }
   if (!has_body) return admission;
-  if (!TakesType(*match.route, head)) {
+  if (!TakesType(site, *match.route, head)) {
     admission.answer =
         Refusal(site, head.path,
                 InvalidArgument("the Content-Type is '" +

@@ -8,6 +8,7 @@
 #include "config/base/utf8.h"
 #include "server/http/detail/session.h"
 #include "server/http/detail/web_socket.h"
+#include "server/http/origin.h"
 #include "server/http/refusal.h"
 
 namespace millrace::server::http {
@@ -42,19 +43,11 @@ class SocketPlace {
   const int64_t open_;
 };
 
-// A page of another origin may not open a socket in its visitor's name: no
-// preflight asks for it. One of this server may.
+// No preflight asks whether a page may open a socket.
 Status CheckOrigin(const Site& site, const HttpRequest& head) {
-  const std::string_view origin = head.Header("origin");
-  const std::string& allowed = site.settings.cors_allow_origin;
-  if (origin.empty() || allowed == "*" || origin == allowed) return OkStatus();
-  const size_t scheme = origin.find("://");
-  if (scheme != origin.npos &&
-      origin.substr(scheme + 3) == head.Header("host")) {
-    return OkStatus();
-  }
+  if (IsAllowedOrigin(site.settings, head)) return OkStatus();
   return Status(StatusCode::kPermissionDenied,
-                "pages of '" + Shortened(origin, 100) +
+                "pages of '" + Shortened(head.Header("origin"), 100) +
                     "' may not open sessions here; set "
                     "cors_allow_origin to allow them")
       .Because("origin_not_allowed");
