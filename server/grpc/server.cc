@@ -11,6 +11,7 @@
 #include <grpcpp/generic/async_generic_service.h>
 #include <grpcpp/health_check_service_interface.h>
 #include <grpcpp/impl/codegen/service_type.h>
+#include <grpcpp/resource_quota.h>
 #include <grpcpp/security/server_credentials.h>
 #include <grpcpp/server.h>
 #include <grpcpp/server_builder.h>
@@ -40,6 +41,11 @@ namespace {
 constexpr int kKeepaliveMs = 60'000;
 constexpr int kKeepaliveTimeoutMs = 20'000;
 constexpr int kMaxMetadataBytes = 16 << 10;
+// Messages of so many times the longest one may be in memory together, as over
+// HTTP; then gRPC ends calls whose messages are not whole. Its connections take
+// from the same room, which is never less than this.
+constexpr size_t kMaxMessagesInMemory = 8;
+constexpr size_t kLeastQuotaBytes = 16 << 20;
 
 void SetUpLibraryOnce() {
   static std::once_flag once;
@@ -189,8 +195,15 @@ class GrpcServerImpl final : public GrpcServer {
     builder.AddChannelArgument(GRPC_ARG_KEEPALIVE_TIMEOUT_MS,
                                kKeepaliveTimeoutMs);
     builder.AddChannelArgument(GRPC_ARG_MAX_METADATA_SIZE, kMaxMetadataBytes);
-    builder.SetMaxReceiveMessageSize(static_cast<int>(
-        std::min<int64_t>(settings.http_max_input_bytes, INT_MAX)));
+    builder.AddChannelArgument(
+        GRPC_ARG_MAX_CONCURRENT_STREAMS,
+        static_cast<int>(std::min<int64_t>(settings.max_connections, INT_MAX)));
+    const auto longest = static_cast<size_t>(
+        std::min<int64_t>(settings.http_max_input_bytes, INT_MAX));
+    builder.SetMaxReceiveMessageSize(static_cast<int>(longest));
+    ::grpc::ResourceQuota quota("messages");
+    quota.Resize(std::max(kMaxMessagesInMemory * longest, kLeastQuotaBytes));
+    builder.SetResourceQuota(quota);
   }
 
   // TorchServe's management, where the management of REST is.

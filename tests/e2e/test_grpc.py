@@ -11,8 +11,10 @@ from grpc_reflection.v1alpha.proto_reflection_descriptor_database import (
     ProtoReflectionDescriptorDatabase)
 from tritonclient.utils import InferenceServerException
 
-from conftest import MODEL_ID
+from conftest import MODEL_ID, REPO, start
+from half_calls import HalfCalls
 
+GRAPH = REPO / "tests/data/graph/mlp.onnx"
 SERVICE = "inference.GRPCInferenceService"
 
 
@@ -99,3 +101,27 @@ def test_errors(client):
         client.infer(MODEL_ID, inputs("x", False, temperature=9))
     assert "INVALID_ARGUMENT" in caught.value.status()
     assert "temperature" in caught.value.message()
+
+
+def resident(pid):
+    with open(f"/proc/{pid}/statm") as file:
+        return int(file.read().split()[1]) * 4096
+
+
+def test_messages_that_never_end_have_a_bound():
+    with start(GRAPH, "--http-max-input-size", "1MiB") as running:
+        with triton.InferenceServerClient(
+                f"127.0.0.1:{running.grpc_port}") as client:
+            assert client.is_server_live()
+            before = resident(running.process.pid)
+            halves = [HalfCalls(running.grpc_port, f"/{SERVICE}/ModelInfer", 50,
+                                (1 << 20) - 1000) for _ in range(3)]
+            most = 0
+            while any([half.step() for half in halves]):
+                most = max(most, resident(running.process.pid) - before)
+            # 150 MiB were sent, or would have been.
+            assert most < 48 << 20
+            assert client.is_server_live()
+            for half in halves:
+                half.close()
+            assert client.is_model_ready("mlp")
