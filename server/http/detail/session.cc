@@ -33,6 +33,9 @@ constexpr size_t kLeastReadBytes = 1 << 10;
 // A refused body of at most this size is read and dropped, so that the
 // connection can be used again.
 constexpr uint64_t kDroppedBodyBytes = 64 << 10;
+// What a body must bring in the mean of each header_timeout: no line that
+// people use is slower.
+constexpr int64_t kLeastBodyBytesPerSecond = 4 << 10;
 constexpr int64_t kLingerMs = 1000;
 // What a connection beyond max_connections asks has to arrive within so long.
 constexpr int64_t kFullMs = 1000;
@@ -268,9 +271,14 @@ Session::Task<bool> Session::ReadHead(RequestParser& parser,
 }
 
 // The time-out is for each piece of the body, so that a large one over a slow
-// line gets through.
+// line gets through; a piece is what the slowest line brings in that time. A
+// byte now and then is none: what has come of the body takes the room of
+// others.
 Session::Task<bool> Session::ReadBody(RequestParser& parser, BodyCharge& charge,
                                       std::optional<Status>& failure) {
+  const int64_t piece =
+      kLeastBodyBytesPerSecond * site_.settings.header_timeout_ms / 1000;
+  int64_t of_piece = 0;
   Time deadline = After(site_.settings.header_timeout_ms);
   while (!parser.done()) {
     if (begin_ < end_) {
@@ -279,7 +287,8 @@ Session::Task<bool> Session::ReadBody(RequestParser& parser, BodyCharge& charge,
       failure = Parse(parser, progressed);
       if (failure.has_value()) co_return true;
       if (progressed) {
-        if (!charge.Add(static_cast<int64_t>(begin_ - before))) {
+        const auto num_bytes = static_cast<int64_t>(begin_ - before);
+        if (!charge.Add(num_bytes)) {
           failure =
               ResourceExhausted(
                   "too many bytes of request bodies are under way; try again "
@@ -288,7 +297,11 @@ Session::Task<bool> Session::ReadBody(RequestParser& parser, BodyCharge& charge,
                   .RetryAfterMs(1000);
           co_return true;
         }
-        deadline = After(site_.settings.header_timeout_ms);
+        of_piece += num_bytes;
+        if (of_piece >= piece) {
+          of_piece = 0;
+          deadline = After(site_.settings.header_timeout_ms);
+        }
         continue;
       }
     }
@@ -301,9 +314,10 @@ Session::Task<bool> Session::ReadBody(RequestParser& parser, BodyCharge& charge,
     StartRead();
     const bool rung = co_await Wait(deadline);
     if (rung) continue;
-    failure = InvalidArgument("no byte of the body arrived for " +
+    failure = InvalidArgument("only " + std::to_string(of_piece) +
+                              " bytes of the body arrived in " +
                               std::to_string(site_.settings.header_timeout_ms) +
-                              " ms")
+                              " ms, the least is " + std::to_string(piece))
                   .Because("request_timeout");
     co_return true;
   }

@@ -2,8 +2,11 @@
 // answer, or a refusal in the words of that API, never an error of the server.
 #include <gtest/gtest.h>
 
+#include <chrono>
 #include <nlohmann/json.hpp>
+#include <stop_token>
 #include <string>
+#include <thread>
 #include <vector>
 
 #include "tests/unit/server/http/harness.h"
@@ -112,6 +115,27 @@ void Check(Client& client, const Route& route, const std::string& body) {
     EXPECT_FALSE(error["message"].get<std::string>().empty()) << what;
     EXPECT_TRUE(error["type"].is_string()) << what;
   }
+}
+
+TEST(OddBodies, AByteNowAndThenIs408) {
+  config::ServerSettings settings = QuietSettings();
+  settings.header_timeout_ms = 200;
+  TestServer server(settings);
+  Client client(server.port());
+  client.Send(
+      "POST /v1/chat/completions HTTP/1.1\r\nHost: x\r\n"
+      "Content-Length: 1000000\r\n\r\n{");
+  // Each byte comes long before the time-out of the one before.
+  std::jthread sender([&](std::stop_token stop) {
+    while (!stop.stop_requested()) {
+      client.Send(" ");
+      std::this_thread::sleep_for(std::chrono::milliseconds(20));
+    }
+  });
+  const Reply reply = client.Read();
+  EXPECT_EQ(reply.status, 408);
+  EXPECT_NE(reply.body.find("the least is 819"), std::string::npos)
+      << reply.body;
 }
 
 TEST(OddBodies, AreAnsweredOrRefused) {
