@@ -49,20 +49,6 @@ std::string CandidateJson(const TokenLogprobs::Candidate& candidate) {
          ",\"bytes\":" + BytesJson(candidate.bytes);  // left open
 }
 
-std::string ChatLogprobs(const std::vector<TokenLogprobs>& tokens) {
-  std::string json = "{\"content\":[";
-  for (const TokenLogprobs& token : tokens) {
-    if (&token != &tokens.front()) json += ',';
-    json += CandidateJson(token.chosen) + ",\"top_logprobs\":[";
-    for (const auto& other : token.top) {
-      if (&other != &token.top.front()) json += ',';
-      json += CandidateJson(other) + '}';
-    }
-    json += "]}";
-  }
-  return json += "],\"refusal\":null}";
-}
-
 // The legacy lists. `offset` is the position of the first token in the text,
 // in characters, and becomes that behind the last one.
 std::string CompletionLogprobs(const std::vector<TokenLogprobs>& tokens,
@@ -187,6 +173,20 @@ std::string MessageJson(const ChoiceText& choice) {
 }
 
 }  // namespace
+
+std::string ChatLogprobs(const std::vector<TokenLogprobs>& tokens) {
+  std::string json = "{\"content\":[";
+  for (const TokenLogprobs& token : tokens) {
+    if (&token != &tokens.front()) json += ',';
+    json += CandidateJson(token.chosen) + ",\"top_logprobs\":[";
+    for (const auto& other : token.top) {
+      if (&other != &token.top.front()) json += ',';
+      json += CandidateJson(other) + '}';
+    }
+    json += "]}";
+  }
+  return json += "],\"refusal\":null}";
+}
 
 void ChoiceText::Add(handlers::OutputDelta& delta, std::string_view id_prefix) {
   for (handlers::TokenLogprobs& token : delta.logprobs) {

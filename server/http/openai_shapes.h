@@ -51,6 +51,10 @@ struct ChoiceText {
   void Add(handlers::OutputDelta& delta, std::string_view id_prefix = "call_");
 };
 
+// The tokens as a chat has them: {"content": [{"token", "logprob", "bytes",
+// "top_logprobs"}], "refusal": null}.
+std::string ChatLogprobs(const std::vector<handlers::TokenLogprobs>& tokens);
+
 // `text` as a JSON string, quotes included. Bytes that are no UTF-8 become
 // U+FFFD.
 std::string JsonString(std::string_view text);

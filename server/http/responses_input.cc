@@ -5,9 +5,11 @@
 #include <memory>
 #include <nlohmann/json.hpp>
 #include <string>
+#include <string_view>
 #include <utility>
 #include <vector>
 
+#include "config/base/utf8.h"
 #include "handlers/json_fields.h"
 
 namespace millrace::server::http {
@@ -181,6 +183,34 @@ Status CheckUnsupported(const Json& body) {
   return OkStatus();
 }
 
+// What of `include` this server can give; the rest belongs to tools and
+// contents that it has not, so that there is nothing to leave out.
+StatusOr<bool> IncludesLogprobs(const Json& body) {
+  constexpr std::string_view kLogprobs = "message.output_text.logprobs";
+  constexpr std::string_view kNothingHere[] = {
+      "code_interpreter_call.outputs", "computer_call_output.output.image_url",
+      "file_search_call.results",      "message.input_image.image_url",
+      "reasoning.encrypted_content",   "web_search_call.action.sources",
+      "web_search_call.results"};
+  ASSIGN_OR_RETURN(const Json* include, handlers::ReadArray(body, "include"));
+  bool includes = false;
+  for (size_t i = 0; include != nullptr && i < include->size(); ++i) {
+    const std::string path = "include[" + std::to_string(i) + "]";
+    ASSIGN_OR_RETURN(const std::string name,
+                     handlers::AsString((*include)[i], path));
+    if (name == kLogprobs) {
+      includes = true;
+    } else if (std::ranges::find(kNothingHere, name) ==
+               std::end(kNothingHere)) {
+      return InvalidArgument(path + " is '" + Shortened(name, 60) +
+                             "', which nothing here has; " +
+                             std::string(kLogprobs) + " is offered")
+          .At("include");
+    }
+  }
+  return includes;
+}
+
 size_t CountImages(const Json& messages) {
   size_t count = 0;
   for (const Json& message : messages) {
@@ -248,6 +278,11 @@ StatusOr<ChatBody> ResponsesChatBody(const Json& body, Json history) {
       chat["tool_choice"] = {{"type", "function"},
                              {"function", {{"name", *name}}}};
     }
+  }
+  ASSIGN_OR_RETURN(const bool includes_logprobs, IncludesLogprobs(body));
+  if (includes_logprobs ||
+      handlers::FindField(body, "top_logprobs") != nullptr) {
+    chat["logprobs"] = true;
   }
   if (const Json* most = handlers::FindField(body, "max_output_tokens")) {
     chat["max_tokens"] = *most;

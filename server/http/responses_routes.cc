@@ -15,6 +15,7 @@
 #include "handlers/request_fields.h"
 #include "server/error_map.h"
 #include "server/http/completion_reply.h"
+#include "server/http/openai_shapes.h"
 #include "server/http/pool_work.h"
 #include "server/http/response_store.h"
 #include "server/http/responses_input.h"
@@ -39,16 +40,21 @@ struct ToKeep {
 struct Item {
   DeltaKind kind;
   std::string id;
-  std::string text;  // or arguments, or the reasoning
+  std::string text;               // or arguments, or the reasoning
+  Json logprobs = Json::array();  // of a text, when asked for
   std::string name = {};
   std::string call_id = {};
 };
 
-Json TextPart(const std::string& text) {
+Json LogprobsOf(const std::vector<handlers::TokenLogprobs>& tokens) {
+  if (tokens.empty()) return Json::array();
+  return std::move(Json::parse(ChatLogprobs(tokens))["content"]);
+}
+Json TextPart(const Item& item) {
   return {{"type", "output_text"},
-          {"text", text},
+          {"text", item.text},
           {"annotations", Json::array()},
-          {"logprobs", Json::array()}};
+          {"logprobs", item.logprobs}};
 }
 Json ReasoningPart(const std::string& text) {
   return {{"type", "reasoning_text"}, {"text", text}};
@@ -73,7 +79,7 @@ Json ItemJson(const Item& item, const char* status, bool with_content) {
       break;
   }
   Json content = Json::array();
-  if (with_content) content.push_back(TextPart(item.text));
+  if (with_content) content.push_back(TextPart(item));
   return {{"id", item.id},
           {"type", "message"},
           {"status", status},
@@ -113,6 +119,7 @@ class ResponseForm final : public CompletionForm {
     }
     if (!choice.text.empty() || choice.calls.empty()) {
       items_.push_back(NewItem(DeltaKind::kContent, choice.text));
+      items_.back().logprobs = LogprobsOf(choice.logprobs);
     }
     for (const ToolCallText& call : choice.calls) {
       items_.push_back(NewItem(DeltaKind::kToolCall, call.arguments));
@@ -138,10 +145,15 @@ class ResponseForm final : public CompletionForm {
     }
     Item& item = items_.back();
     item.text += delta.text;
-    if (delta.text.empty()) return events;
+    if (delta.text.empty() && delta.logprobs.empty()) return events;
     Json fields = Place(item);
     fields["delta"] = delta.text;
-    if (item.kind == DeltaKind::kContent) fields["logprobs"] = Json::array();
+    if (item.kind == DeltaKind::kContent) {
+      fields["logprobs"] = LogprobsOf(delta.logprobs);
+      for (const Json& token : fields["logprobs"]) {
+        item.logprobs.push_back(token);
+      }
+    }
     return events + Event("response." + Name(item.kind) + ".delta", fields);
   }
 
@@ -189,7 +201,7 @@ class ResponseForm final : public CompletionForm {
     return place;
   }
   static Json Part(const Item& item) {
-    return item.kind == DeltaKind::kContent ? TextPart(item.text)
+    return item.kind == DeltaKind::kContent ? TextPart(item)
                                             : ReasoningPart(item.text);
   }
 
@@ -216,7 +228,7 @@ class ResponseForm final : public CompletionForm {
     const bool is_call = item.kind == DeltaKind::kToolCall;
     fields[is_call ? "arguments" : "text"] = item.text;
     if (is_call) fields["name"] = item.name;
-    if (item.kind == DeltaKind::kContent) fields["logprobs"] = Json::array();
+    if (item.kind == DeltaKind::kContent) fields["logprobs"] = item.logprobs;
     std::string events =
         Event("response." + Name(item.kind) + ".done", std::move(fields));
     if (!is_call) {

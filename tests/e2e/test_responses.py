@@ -61,6 +61,32 @@ def test_a_stream_of_typed_events(client):
     assert client.responses.retrieve(final.id).output_text == whole.output_text
 
 
+def test_probabilities(client):
+    ask = dict(model=MODEL_ID, input=ASK, temperature=0, max_output_tokens=8,
+               include=["message.output_text.logprobs",
+                        "reasoning.encrypted_content"], top_logprobs=2)
+    chat = client.chat.completions.create(
+        model=MODEL_ID, messages=[{"role": "user", "content": ASK}],
+        temperature=0, max_tokens=8, logprobs=True, top_logprobs=2)
+    expected = [(each.token, each.logprob, len(each.top_logprobs))
+                for each in chat.choices[0].logprobs.content]
+
+    def told(tokens):
+        return [(each.token, each.logprob, len(each.top_logprobs))
+                for each in tokens]
+
+    whole = client.responses.create(**ask)
+    assert told(whole.output[0].content[0].logprobs) == expected
+    with client.responses.stream(**ask) as stream:
+        pieces = [told(event.logprobs) for event in stream
+                  if event.type == "response.output_text.delta"]
+        final = stream.get_final_response()
+    assert sum(pieces, []) == expected
+    assert told(final.output[0].content[0].logprobs) == expected
+    with pytest.raises(openai.BadRequestError, match="include"):
+        client.responses.create(model=MODEL_ID, input=ASK, include=["moods"])
+
+
 def test_kept_responses(client):
     first = client.responses.create(
         model=MODEL_ID, input="My name is Ann.", instructions="Be brief.",
