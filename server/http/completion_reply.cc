@@ -19,7 +19,8 @@ class Reply final : public std::enable_shared_from_this<Reply> {
     std::shared_ptr<Trace> trace;
     ChoiceText choice = {};
     handlers::Usage usage = {};
-    std::string whole = {};  // once ended, where there is no stream
+    int32_t untold_tokens = 0;  // of the stream
+    std::string whole = {};     // once ended, where there is no stream
   };
 
   Reply(std::vector<Part> parts, bool stream,
@@ -79,7 +80,15 @@ class Reply final : public std::enable_shared_from_this<Reply> {
     if (failed_) return;
     Part& part = parts_[index];
     part.choice.Add(delta, part.form->call_id_prefix());
-    if (!stream_ || (delta.text.empty() && delta.call_name.empty())) return;
+    if (!stream_) return;
+    // Tokens without a text of their own are told with the next piece, unless
+    // their ids or probabilities are.
+    if (delta.text.empty() && delta.call_name.empty() && delta.ids.empty() &&
+        delta.logprobs.empty()) {
+      part.untold_tokens += delta.num_tokens;
+      return;
+    }
+    delta.num_tokens += std::exchange(part.untold_tokens, 0);
     exchange_->Write(part.form->Piece(delta, part.choice));
   }
 

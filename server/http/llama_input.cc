@@ -57,10 +57,15 @@ StatusOr<Json> Biases(const handlers::GenerateHandler& handler,
       return handlers::WrongType("logit_bias[" + std::to_string(i) + "]",
                                  "a token id or a text with its bias", pair);
     }
-    RETURN_IF_ERROR(add(pair[0].is_string()
-                            ? pair[0].get<std::string>()
-                            : std::to_string(pair[0].get<int64_t>()),
-                        pair[1]));
+    if (pair[0].is_string()) {
+      RETURN_IF_ERROR(add(pair[0].get<std::string>(), pair[1]));
+      continue;
+    }
+    ASSIGN_OR_RETURN(
+        const int64_t id,
+        handlers::AsInt(pair[0], "logit_bias[" + std::to_string(i) + "][0]",
+                        {.min = 0, .max = INT32_MAX}));
+    RETURN_IF_ERROR(add(std::to_string(id), pair[1]));
   }
   return map;
 }

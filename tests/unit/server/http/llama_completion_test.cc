@@ -112,6 +112,34 @@ TEST(LlamaCompletion, WhatWouldGrowIsRefused) {
             std::string::npos);
 }
 
+TEST(LlamaCompletion, AStreamHasTokensWithoutText) {
+  TestServer server;
+  Client client(server.port());
+  client.Send(PostText(
+      kCompletion, Ask("\"a\"", ",\"stream\":true,\"return_tokens\":true")));
+  Started started = server.handler->Next();
+  started.Accept();
+  const auto add = [&](const char* text, std::vector<int32_t> ids) {
+    handlers::OutputDelta delta;
+    delta.text = text;
+    delta.num_tokens = 1;
+    delta.ids = std::move(ids);
+    started.sink->OnDelta(std::move(delta));
+  };
+  add("", {});  // half a character: told with what follows
+  add("b", {98});
+  add("", {2});  // a token that is not shown
+  started.usage.completion_tokens = 3;
+  started.End();
+  const std::vector<Json> events = Events(client.Read().body);
+  ASSERT_EQ(events.size(), 3u);
+  EXPECT_EQ(events[0]["tokens"], Json({98}));
+  EXPECT_EQ(events[0]["tokens_predicted"], 2);
+  EXPECT_EQ(events[1]["tokens"], Json({2}));
+  EXPECT_EQ(events[1]["content"], "");
+  EXPECT_EQ(events[1]["tokens_predicted"], 3);
+}
+
 TEST(LlamaCompletion, AnswersStandInTheOrderOfThePrompts) {
   TestServer server;
   Client client(server.port());

@@ -58,6 +58,12 @@ TEST(LlamaInput, SamplingFieldsAreRead) {
       {5, -1.5f}, {'a', -100}, {'b', -100}};
   EXPECT_EQ(wanted->options.logit_bias, bias);
   EXPECT_TRUE(wanted->stream && wanted->options.return_ids);
+  for (const char* no_id : {"-5", "2147483648", "18446744073709551611"}) {
+    const std::string pair = "[[" + std::string(no_id) + ", 10]]";
+    EXPECT_EQ(Read("{\"logit_bias\": " + pair + "}").status().field(),
+              "logit_bias[0][0]")
+        << no_id;
+  }
   // 0 asks for no probabilities.
   EXPECT_EQ(Read(R"({"n_probs": 0})")->options.logprobs, std::nullopt);
   EXPECT_EQ(Read(R"({"logprobs": 0})")->options.logprobs, std::nullopt);
