@@ -4,13 +4,10 @@
 #include "server/http/batch_executor.h"
 
 #include <algorithm>
-#include <climits>
-#include <nlohmann/json.hpp>
 #include <optional>
 #include <stop_token>
 #include <utility>
 
-#include "config/base/json.h"
 #include "config/base/utf8.h"
 #include "server/http/gatekeeper.h"
 #include "server/http/router.h"
@@ -18,8 +15,6 @@
 
 namespace millrace::server::http {
 namespace {
-
-using Json = nlohmann::ordered_json;
 
 constexpr const char* kEndpoints[] = {"/v1/chat/completions", "/v1/completions",
                                       "/v1/embeddings"};
@@ -49,15 +44,6 @@ LineAnswer Refused(const Status& status) {
           .retry_after_ms = status.retry_after_ms()};
 }
 
-// Some routes refuse fields that they do not know.
-std::string WithLowestPriority(const LineRequest& request) {
-  if (request.endpoint == "/v1/embeddings") return request.body;
-  StatusOr<Json> body = ParseJson(request.body);
-  if (!body.ok()) return request.body;
-  (*body)["priority"] = INT32_MAX;
-  return DumpJson(*body);
-}
-
 class BatchExecutor final : public LineExecutor {
  public:
   explicit BatchExecutor(std::shared_ptr<const Site> site)
@@ -81,13 +67,14 @@ class BatchExecutor final : public LineExecutor {
     http.method = "POST";
     http.target = http.path = request.endpoint;
     http.headers = {{"content-type", "application/json"}};
-    http.body = WithLowestPriority(request);
+    http.body = std::move(request.body);
     auto flight = std::make_shared<Flight>();
     flight->done = std::move(done);
     flight->permit = *std::move(permit);
     flight->exchange =
         std::make_shared<Exchange>(std::move(http), std::vector<std::string>(),
                                    std::move(trace), nullptr, *caller);
+    flight->exchange->SetLowestPriority();
     flight->on_stop.emplace(std::move(stop),
                             Flight::Stop{flight->exchange.get()});
     // Woken under the exchange's lock, so that it is looked at elsewhere.

@@ -57,6 +57,9 @@ class Exchange {
            CallerPtr caller = nullptr);
 
   const CallerPtr& caller() const { return caller_; }
+  // Before the route: every other request runs first, whatever the body asks.
+  void SetLowestPriority() { has_lowest_priority_ = true; }
+  bool has_lowest_priority() const { return has_lowest_priority_; }
   const HttpRequest& request() const { return request_; }
   // The body, moved out: by the route, once. Its charge is what counts the
   // bytes; whoever takes the body lets the charge go with it.
@@ -113,6 +116,7 @@ class Exchange {
   const std::vector<std::string> params_;
   const std::shared_ptr<Trace> trace_;
   const CallerPtr caller_;
+  bool has_lowest_priority_ = false;
   std::stop_source stop_;
 
   mutable Mutex mu_;

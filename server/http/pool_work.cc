@@ -122,6 +122,7 @@ bool MayUse(const Exchange& exchange, const std::string& name) {
 }
 
 int32_t PriorityOf(const Exchange& exchange, int32_t asked) {
+  if (exchange.has_lowest_priority()) return INT32_MAX;
   const CallerPtr& caller = exchange.caller();
   return caller == nullptr ? asked : caller->tenant->PriorityOf(asked);
 }
