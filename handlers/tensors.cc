@@ -29,6 +29,12 @@ bool IsKeyed(std::string_view name) {
   return name == kKeyedValues || name == kKeyedLengths || name == kKeyedWeights;
 }
 
+// 0: none. The sum with the time of day must not overflow.
+Clock::Duration QueueTimeout(std::optional<std::chrono::microseconds> timeout) {
+  if (!timeout || *timeout >= kEndlessTimeout) return Clock::Duration(0);
+  return Clock::Duration(*timeout);
+}
+
 class GraphHandler final : public TimedHandler {
  public:
   explicit GraphHandler(TensorParts parts) : parts_(std::move(parts)) {}
@@ -67,8 +73,7 @@ class GraphHandler final : public TimedHandler {
                      OutputsWanted(request.outputs, outputs(), parts_.model));
     task.deadline = deadline;
     if (TimeoutIsOfQueue()) {
-      task.queue_timeout =
-          request.timeout.value_or(std::chrono::microseconds(0));
+      task.queue_timeout = QueueTimeout(request.timeout);
     }
     task.priority = request.priority;
     task.stop = std::move(stop);

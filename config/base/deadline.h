@@ -9,13 +9,14 @@
 
 namespace millrace {
 
-// The earlier of the deadline and of the timeout's end, counted from now. A
-// timeout beyond a year is none: the sum must not overflow.
+// A timeout of so long is none: what it is added to must not overflow.
+inline constexpr auto kEndlessTimeout = std::chrono::hours(24 * 365);
+
+// The earlier of the deadline and of the timeout's end, counted from now.
 inline Clock::Time EarlierDeadline(
     Clock::Time deadline, std::optional<std::chrono::microseconds> timeout,
     const Clock& clock) {
-  constexpr auto kYear = std::chrono::hours(24 * 365);
-  if (!timeout || *timeout >= kYear) return deadline;
+  if (!timeout || *timeout >= kEndlessTimeout) return deadline;
   return std::min(deadline, clock.Now() + Clock::Duration(*timeout));
 }
 

@@ -45,17 +45,20 @@ std::vector<std::pair<std::string, std::string>> HeadersFor(
   return headers;
 }
 
-PredictionCall CallOf(const Site& site, const Exchange& exchange,
-                      const Prediction& prediction) {
-  return {.clock = site.services.clock,
-          .priority = PriorityOf(exchange, 0),
-          .trace = exchange.trace(),
-          .stop = exchange.stop_token(),
-          .headers = HeadersFor(prediction, exchange),
-          .sequence = torchserve::PlaceIn(
-              exchange.request().Header(torchserve::kSequenceId),
-              exchange.request().Header(torchserve::kSequenceStart),
-              exchange.request().Header(torchserve::kSequenceEnd))};
+StatusOr<PredictionCall> CallOf(const Site& site, const Exchange& exchange,
+                                const Prediction& prediction) {
+  ASSIGN_OR_RETURN(const Clock::Time deadline, ReadDeadline(exchange));
+  return PredictionCall{
+      .clock = site.services.clock,
+      .deadline = deadline,
+      .priority = PriorityOf(exchange, 0),
+      .trace = exchange.trace(),
+      .stop = exchange.stop_token(),
+      .headers = HeadersFor(prediction, exchange),
+      .sequence = torchserve::PlaceIn(
+          exchange.request().Header(torchserve::kSequenceId),
+          exchange.request().Header(torchserve::kSequenceStart),
+          exchange.request().Header(torchserve::kSequenceEnd))};
 }
 
 // An answer in parts is sent as they come, in chunks.
@@ -121,7 +124,7 @@ Status PredictAt(const Site& site, const std::shared_ptr<Exchange>& exchange,
       parts.push_back({.name = std::move(name), .bytes = std::move(value)});
     }
   }
-  PredictionCall call = CallOf(site, *exchange, prediction);
+  ASSIGN_OR_RETURN(PredictionCall call, CallOf(site, *exchange, prediction));
   call.explain = explain;
   Answer answer = AnswerTo(exchange);
   call.on_part = std::move(answer.on_part);
@@ -159,7 +162,7 @@ Status PredictInstances(const Site& site,
   }
   ASSIGN_OR_RETURN(Prediction prediction, FindFor(site, *exchange, path));
   Exchange::Body body = exchange->TakeBody();
-  PredictionCall call = CallOf(site, *exchange, prediction);
+  ASSIGN_OR_RETURN(PredictionCall call, CallOf(site, *exchange, prediction));
   call.explain = verb == ":explain";
   return torchserve::StartInstances(std::move(prediction), std::move(body.text),
                                     std::move(call), AnswerTo(exchange).done);
@@ -175,7 +178,7 @@ Status ExplainTensors(const Site& site,
   ASSIGN_OR_RETURN(Prediction prediction,
                    FindFor(site, *exchange, exchange->params().front()));
   Exchange::Body body = exchange->TakeBody();
-  PredictionCall call = CallOf(site, *exchange, prediction);
+  ASSIGN_OR_RETURN(PredictionCall call, CallOf(site, *exchange, prediction));
   return torchserve::StartExplainedTensors(
       std::move(prediction), std::move(body.text), std::move(call),
       AnswerTo(exchange).done);

@@ -229,6 +229,32 @@ def test_what_clients_send_besides(store):
                    "application/x-www-form-urlencoded") == (200, [1.125, 3, 5])
 
 
+def test_a_deadline_that_is_none_is_refused(store):
+    with torchserve("--model-store", store, "--models", "linear.mar") as server:
+        asked = urllib.request.Request(
+            f"http://127.0.0.1:{server.ports['inference']}/predictions/linear",
+            b"[1, 2, 3]", {"X-Request-Timeout-Ms": "soon"})
+        with pytest.raises(urllib.error.HTTPError) as refused:
+            urllib.request.urlopen(asked, timeout=60)
+        assert refused.value.code == 400
+        assert "X-Request-Timeout-Ms" in refused.value.read().decode()
+
+
+def test_every_change_is_in_the_audit_log(store, tmp_path):
+    audit = tmp_path / "audit.jsonl"
+    with torchserve("--model-store", store, "--models", "linear.mar",
+                    "--enable-model-api", "--audit-log-file", audit) as server:
+        for method, path in (("GET", "/models"),
+                             ("PUT", "/models/linear?min_worker=1"),
+                             ("DELETE", "/models/linear"),
+                             ("DELETE", "/models/linear")):
+            ask(server, "management", method, path)
+    lines = [json.loads(line) for line in audit.read_text().splitlines()]
+    assert [(line["action"], line["result"]) for line in lines] == [
+        ("PUT /models/linear", "202"), ("DELETE /models/linear", "200"),
+        ("DELETE /models/linear", "404")]
+
+
 def test_models_are_not_registered_unless_it_is_allowed(store):
     with torchserve("--model-store", store, "--models", "linear.mar") as server:
         for method, path in (("POST", "/models?url=other.mar"),

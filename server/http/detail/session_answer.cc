@@ -45,13 +45,14 @@ void Session::AddHeaders(HttpResponse& response) const {
   }
 }
 
-// Management calls that may change something, refused ones too.
+// Management calls that may change something, refused ones too; and of
+// TorchServe the one that makes a new key.
 void Session::Audit(int result, const Exchange::Facts* facts) const {
   AuditLog* const audit = site_.services.audit;
-  if (audit == nullptr || access_ != Access::kManage ||
-      match_.route->method != "POST") {
-    return;
-  }
+  if (audit == nullptr || match_.route == nullptr) return;
+  const bool changes =
+      access_ == Access::kManage && match_.route->method != "GET";
+  if (!changes && match_.route->pattern != "/token") return;
   const std::string action = method_ + " " + path_;
   const std::string told = std::to_string(result);
   audit->Write({.caller = caller_.get(),
@@ -68,7 +69,8 @@ void Session::EndRequest(Outcome outcome, int result,
                          const Exchange::Facts* facts) {
   const Exchange::Facts no_facts;
   if (facts != nullptr && facts->prompt_tokens >= 0) {
-    permit_.Spend(facts->prompt_tokens + facts->completion_tokens);
+    permit_.Spend(facts->prompt_tokens +
+                  std::max<int64_t>(facts->completion_tokens, 0));
   }
   permit_ = Permit();
   Audit(result, facts);
