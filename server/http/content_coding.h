@@ -15,7 +15,8 @@ inline constexpr size_t kMostCodedBytes = size_t{1} << 30;
 
 enum class ContentCoding { kIdentity, kGzip, kDeflate };
 
-// Of a Content-Encoding header; empty is kIdentity. UNIMPLEMENTED for others.
+// Of a Content-Encoding header; empty is kIdentity. INVALID_ARGUMENT, because
+// of "unsupported_media_type", for others.
 StatusOr<ContentCoding> ReadContentCoding(std::string_view header);
 // The one of ours that an Accept-Encoding header likes best; qualities of 0
 // are refusals.

@@ -109,6 +109,8 @@ void Observer::RequestEnded(const Ended& ended) const {
   fields.AddText("model", facts.model);
   if (facts.prompt_tokens >= 0) {
     fields.Add("prompt_tokens", facts.prompt_tokens);
+  }
+  if (facts.completion_tokens >= 0) {
     fields.Add("completion_tokens", facts.completion_tokens);
   }
   fields.Add("outcome", OutcomeName(ended.outcome));

@@ -23,7 +23,7 @@ struct TaskInferBody {
 StatusOr<std::optional<TaskInferBody>> ReadTaskInfer(
     std::string_view body, std::optional<size_t> json_bytes);
 
-// The answer to such a body. `json_results`: their text may stand as it is.
+// The answer to such a body.
 HttpResponse TaskInferResponse(const std::string& model,
                                const std::string& version,
                                const TaskInferBody& shape,
