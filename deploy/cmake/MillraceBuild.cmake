@@ -152,7 +152,8 @@ function(millrace_library name)
 endfunction()
 
 # millrace_joined(NAME [APART a.cc...]): six sources of the library are compiled as one,
-# where headers (gRPC, JSON) are most of the time; those named stand apart.
+# where headers (gRPC, JSON) are most of the time; those named stand apart, as must
+# one of two that declare the same name outside a header.
 function(millrace_joined name)
   cmake_parse_arguments(ARG "" "" "APART" ${ARGN})
   set_target_properties(${name} PROPERTIES UNITY_BUILD ON UNITY_BUILD_BATCH_SIZE 6)
