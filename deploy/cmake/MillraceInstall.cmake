@@ -79,6 +79,7 @@ install(DIRECTORY ${CMAKE_SOURCE_DIR}/config/examples
 # Bases of external handlers, where the program looks for them.
 install(FILES ${CMAKE_SOURCE_DIR}/handlers/external/python/millrace_handler.py
         ${CMAKE_SOURCE_DIR}/handlers/external/python/millrace_torchserve.py
+        ${CMAKE_SOURCE_DIR}/handlers/external/python/millrace_wire.py
         ${CMAKE_SOURCE_DIR}/handlers/external/cpp/millrace_handler.h
         ${CMAKE_SOURCE_DIR}/handlers/external/proto/handler.proto
         DESTINATION share/millrace/handlers COMPONENT program)
