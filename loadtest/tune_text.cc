@@ -5,8 +5,10 @@
 #include <algorithm>
 #include <cstdio>
 #include <fstream>
+#include <iterator>
 #include <thread>
 
+#include "loadtest/cpu_name.h"
 #include "loadtest/tune.h"
 
 namespace millrace::loadtest {
@@ -17,6 +19,12 @@ std::string Format(const char* format, Values... values) {
   char text[400];
   std::snprintf(text, sizeof(text), format, values...);
   return text;
+}
+
+// Empty where there is none.
+std::string TextOf(const char* path) {
+  std::ifstream file(path, std::ios::binary);
+  return std::string(std::istreambuf_iterator<char>(file), {});
 }
 
 const char* LoadName(const TuneOptions& options) {
@@ -173,18 +181,11 @@ std::string MinimalConfig(const std::string& printed) {
 }
 
 std::string MachineText() {
-  std::string cpu = "unknown CPU";
-  std::ifstream info("/proc/cpuinfo");
-  for (std::string line; std::getline(info, line);) {
-    if (!line.starts_with("model name")) continue;
-    cpu = line.substr(std::min(line.find(':') + 2, line.size()));
-    break;
-  }
   utsname system = {};
   uname(&system);
   const double memory = static_cast<double>(sysconf(_SC_PHYS_PAGES)) *
                         static_cast<double>(sysconf(_SC_PAGESIZE));
-  return cpu +
+  return CpuName(TextOf("/proc/cpuinfo"), TextOf("/proc/device-tree/model")) +
          Format(", %u CPUs, %.0f GiB, ", std::thread::hardware_concurrency(),
                 memory / 0x1p30) +
          system.sysname + " " + system.release;
