@@ -1,6 +1,8 @@
 #include "models/encoder/encoder_config.h"
 
+#include <algorithm>
 #include <initializer_list>
+#include <iterator>
 #include <nlohmann/json.hpp>
 
 #include "config/base/json.h"
@@ -34,6 +36,16 @@ constexpr Known kKnown[] = {
      Head::kClassify},
 };
 
+// How transformers' names of other encoders begin, and of those above with
+// other heads.
+constexpr std::string_view kFamilies[] = {
+    "Albert",     "Bert",        "BigBird",    "Camembert",  "Deberta",
+    "DistilBert", "Electra",     "ErnieFor",   "ErnieModel", "EuroBert",
+    "Flaubert",   "Funnel",      "JinaBert",   "LayoutLM",   "Longformer",
+    "MPNet",      "MobileBert",  "ModernBert", "NomicBert",  "RoFormer",
+    "Roberta",    "SqueezeBert", "XLMRoberta",
+};
+
 // As transformers names them, and what they are here.
 constexpr std::pair<std::string_view, std::string_view> kActivations[] = {
     {"gelu", "gelu"},
@@ -42,6 +54,14 @@ constexpr std::pair<std::string_view, std::string_view> kActivations[] = {
     {"relu", "relu"},
     {"silu", "silu"},
 };
+
+std::string KnownNames() {
+  std::string names;
+  for (const Known& known : kKnown) {
+    names += (names.empty() ? "" : ", ") + std::string(known.architecture);
+  }
+  return names;
+}
 
 const Known* Find(std::string_view architecture) {
   for (const Known& known : kKnown) {
@@ -74,8 +94,18 @@ std::string TextOf(const Json& config, const char* key, const char* otherwise) {
 
 }  // namespace
 
-bool IsKnownArchitecture(std::string_view architecture) {
-  return Find(architecture) != nullptr;
+bool IsEncoderArchitecture(std::string_view architecture) {
+  // Decoders of these families.
+  for (const std::string_view end :
+       {"ForCausalLM", "LMHeadModel", "GenerationDecoder"}) {
+    if (architecture.ends_with(end)) return false;
+  }
+  return architecture.ends_with("EncoderModel") ||
+         architecture.ends_with("ForMaskedLM") ||
+         std::any_of(std::begin(kFamilies), std::end(kFamilies),
+                     [&](std::string_view family) {
+                       return architecture.starts_with(family);
+                     });
 }
 
 namespace {
@@ -206,11 +236,9 @@ StatusOr<EncoderConfig> ReadEncoderConfig(std::string_view config_json) {
   out.architecture = names->front().get<std::string>();
   const Known* known = Find(out.architecture);
   if (known == nullptr) {
-    return Unimplemented("the architecture '" +
-                         Shortened(out.architecture, 60) +
-                         "' is no encoder that is known; BertModel, "
-                         "RobertaModel, ModernBertModel, their "
-                         "ForSequenceClassification and NomicBertModel are");
+    return Unimplemented("the encoder '" + Shortened(out.architecture, 60) +
+                         "' is not served; these are: " + KnownNames() +
+                         "; others as an export to ONNX or .pt2");
   }
   out.family = known->family;
   out.head = known->head;

@@ -44,10 +44,13 @@ struct EncoderConfig {
   int64_t max_tokens() const { return positions - first_position; }
 };
 
-// Whether an architecture ("BertForSequenceClassification") is known here.
-bool IsKnownArchitecture(std::string_view architecture);
-// Whether general.architecture of a GGUF ("bert") is.
-bool IsKnownGguf(std::string_view architecture);
+// Whether an architecture is an encoder of texts, be it served
+// ("BertForSequenceClassification") or not ("DebertaV2Model"): only by its
+// name, so that one of a name that is not known here is taken for something
+// else.
+bool IsEncoderArchitecture(std::string_view architecture);
+// Whether general.architecture of a GGUF ("bert", "t5encoder") is.
+bool IsEncoderGgufName(std::string_view architecture);
 
 // UNIMPLEMENTED for what is right but not supported; errors name the key.
 StatusOr<EncoderConfig> ReadEncoderConfig(std::string_view config_json);

@@ -40,7 +40,7 @@ bool IsEncoderFolder(const std::string& path) {
   const auto names = json->find("architectures");
   return names != json->end() && names->is_array() && !names->empty() &&
          names->front().is_string() &&
-         IsKnownArchitecture(names->front().get<std::string>());
+         IsEncoderArchitecture(names->front().get<std::string>());
 }
 
 bool IsEncoderGguf(const std::string& path) {
@@ -50,7 +50,7 @@ bool IsEncoderGguf(const std::string& path) {
   const StatusOr<GgufFile> file = GgufFile::Open(path);
   if (!file.ok()) return false;
   const auto architecture = file->String("general.architecture", "");
-  return architecture.ok() && IsKnownGguf(*architecture);
+  return architecture.ok() && IsEncoderGgufName(*architecture);
 }
 
 // Where the file, not the config, knows how many there are.

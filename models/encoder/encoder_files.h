@@ -17,8 +17,8 @@
 
 namespace millrace::models::encoder {
 
-// Whether this is a folder whose config.json names an encoder that is known, or
-// a GGUF file of one.
+// Whether this is a folder whose config.json names an encoder of texts, or a
+// GGUF file of one. LoadEncoder says which are served.
 bool IsEncoder(const std::string& path);
 
 struct Encoder {

@@ -1,6 +1,7 @@
 // Keys of a GGUF as llama.cpp writes them for encoders. RoBERTa is one of the
 // architecture "bert" whose table of positions begins at the first token.
 #include <algorithm>
+#include <iterator>
 #include <string>
 
 #include "config/base/utf8.h"
@@ -18,6 +19,12 @@ constexpr Known kKnown[] = {
     {"bert", Family::kBert, "gelu"},
     {"nomic-bert", Family::kNomic, "silu"},
     {"modern-bert", Family::kModernBert, "gelu"},
+};
+
+// Other encoders of llama.cpp.
+constexpr std::string_view kOthers[] = {
+    "eurobert", "jina-bert-v2",   "jina-bert-v3",
+    "neo-bert", "nomic-bert-moe", "t5encoder",
 };
 
 const Known* FindKnown(std::string_view architecture) {
@@ -71,8 +78,10 @@ StatusOr<int64_t> RowsOf(const GgufFile& file, const char* name) {
 
 }  // namespace
 
-bool IsKnownGguf(std::string_view architecture) {
-  return FindKnown(architecture) != nullptr;
+bool IsEncoderGgufName(std::string_view architecture) {
+  return FindKnown(architecture) != nullptr ||
+         std::find(std::begin(kOthers), std::end(kOthers), architecture) !=
+             std::end(kOthers);
 }
 
 StatusOr<EncoderConfig> ReadEncoderKeys(const GgufFile& file) {
@@ -80,8 +89,12 @@ StatusOr<EncoderConfig> ReadEncoderKeys(const GgufFile& file) {
                    file.String("general.architecture"));
   const Known* known = FindKnown(architecture);
   if (known == nullptr) {
-    return Unimplemented("the architecture '" + Shortened(architecture, 60) +
-                         "' is no encoder that is known");
+    std::string names;
+    for (const Known& each : kKnown) {
+      names += (names.empty() ? "" : ", ") + std::string(each.architecture);
+    }
+    return Unimplemented("the encoder '" + Shortened(architecture, 60) +
+                         "' is not served; these are: " + names);
   }
   EncoderConfig out;
   out.architecture = architecture;

@@ -7,6 +7,7 @@
 
 #include "config/base/json.h"
 #include "config/base/utf8.h"
+#include "models/llm/families.h"
 #include "models/llm/hf_experts.h"
 #include "models/llm/hf_json.h"
 #include "models/llm/hf_names.h"
@@ -167,6 +168,8 @@ StatusOr<HfConfig> ReadHfConfig(const Json& whole) {
       out.values[std::string(key.ours)] = HfValueOf(*value);
     }
   }
+  // Of a family that is not served, what else it has would mislead.
+  if (FindFamily(out.architecture) == nullptr) return out;
   RETURN_IF_ERROR(RefuseWhatIsNotServed(config, out.architecture));
   RETURN_IF_ERROR(ReadHfRope(config, out));
   ReadSlidingLayers(config, out);

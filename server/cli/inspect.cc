@@ -9,6 +9,7 @@
 #include <iterator>
 #include <map>
 #include <nlohmann/json.hpp>
+#include <span>
 #include <string>
 #include <string_view>
 #include <utility>
@@ -291,7 +292,7 @@ void PrintTemplate(const models::ModelSource& source, bool whole) {
 
 // The flags with which this machine serves weights that are packed like this,
 // behind a space each; or why none does.
-StatusOr<std::string> FlagsFor(const models::PackedWeights& packed) {
+StatusOr<std::string> FlagsToServe(const models::PackedWeights& packed) {
   std::string form = packed.layout.substr(0, packed.layout.find('/'));
   std::string flags;
   if (constexpr std::string_view kF32 = "-f32"; form.ends_with(kF32)) {
@@ -367,20 +368,56 @@ Status InspectMmproj(const std::string& path) {
   return FailedPrecondition("'" + path + "' cannot be served");
 }
 
+// Flags by what they are for. Of anything else they would tell nothing.
+constexpr std::string_view kLlmFlags[] = {
+    "ctx", "template", "speculative-model", "tensor-parallel-size"};
+constexpr std::string_view kAdapterFlags[] = {"base"};
+constexpr std::string_view kGraphFlags[] = {"device",
+                                            kSizesFlag.name,
+                                            "graph-backend",
+                                            kPrecisionFlag.name,
+                                            kGemmFlag.name,
+                                            kConvFlag.name,
+                                            kQuantizationFlag.name,
+                                            kThreadsFlag.name,
+                                            kIsaFlag.name};
+struct FlagsFor {
+  std::string_view kind;
+  std::string_view kinds;
+  std::span<const std::string_view> flags;
+};
+constexpr std::string_view kAdapter = "a LoRA adapter";
+const FlagsFor kFlagsFor[] = {
+    {KindName(FileKind::kLanguageModel), "language models", kLlmFlags},
+    {kAdapter, "LoRA adapters", kAdapterFlags},
+    {KindName(FileKind::kGraph), "graphs (ONNX, .pt2)", kGraphFlags},
+};
+
+// `kind`: what the path holds.
+Status CheckFlags(const ParsedArgs& args, std::string_view kind) {
+  for (const FlagsFor& each : kFlagsFor) {
+    if (each.kind == kind) continue;
+    for (const std::string_view flag : each.flags) {
+      if (!args.Has(flag)) continue;
+      return UsageError("--" + std::string(flag) + " is for " +
+                        std::string(each.kinds) + ", and '" +
+                        args.positional()[0] + "' is " + std::string(kind));
+    }
+  }
+  return OkStatus();
+}
+
 Status Inspect(const ParsedArgs& args) {
   ASSIGN_OR_RETURN(const int64_t context, args.Int("ctx", 0, 1, 1 << 30));
   const std::string& path = args.positional()[0];
-  if (models::IsLoraFile(path)) return InspectLora(path, args.Text("base", ""));
+  if (models::IsLoraFile(path)) {
+    RETURN_IF_ERROR(CheckFlags(args, kAdapter));
+    return InspectLora(path, args.Text("base", ""));
+  }
   ASSIGN_OR_RETURN(const FileKind kind, FileKindOf(path));
-  if (args.Has("base")) {
-    return UsageError("--base is for LoRA adapters, and '" + path +
-                      "' is a model");
-  }
+  RETURN_IF_ERROR(CheckFlags(
+      args, IsMmprojFile(path) ? "an encoder of images" : KindName(kind)));
   if (kind == FileKind::kGraph) return InspectGraph(args);
-  if (args.Has("graph-backend")) {
-    return UsageError("--graph-backend is for graphs (ONNX, .pt2), and '" +
-                      path + "' is none");
-  }
   if (kind == FileKind::kEncoder) return InspectEncoder(path);
   ASSIGN_OR_RETURN(const auto source, models::OpenModelSource(path));
   std::printf("%s: %s, %.1f MiB\n\n", path.c_str(), source->format().c_str(),
@@ -397,7 +434,7 @@ Status Inspect(const ParsedArgs& args) {
   Status why_not = WhyNotServable(*source, weight_bytes, context);
   std::string flags;
   if (why_not.ok() && source->packed() != nullptr) {
-    StatusOr<std::string> found = FlagsFor(*source->packed());
+    StatusOr<std::string> found = FlagsToServe(*source->packed());
     why_not = found.status();
     if (found.ok()) flags = *found;
   }

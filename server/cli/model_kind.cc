@@ -78,18 +78,6 @@ std::string FolderOf(const std::string& path) {
   return is_part ? folder.string() : "";
 }
 
-std::string_view NameOf(FileKind kind) {
-  switch (kind) {
-    case FileKind::kLanguageModel:
-      return "a language model";
-    case FileKind::kEncoder:
-      return "an encoder of texts";
-    case FileKind::kGraph:
-      return "a graph";
-  }
-  return {};
-}
-
 // What there is for this kind beside serving.
 std::string_view InsteadFor(FileKind kind) {
   switch (kind) {
@@ -105,6 +93,18 @@ std::string_view InsteadFor(FileKind kind) {
 }
 
 }  // namespace
+
+std::string_view KindName(FileKind kind) {
+  switch (kind) {
+    case FileKind::kLanguageModel:
+      return "a language model";
+    case FileKind::kEncoder:
+      return "an encoder of texts";
+    case FileKind::kGraph:
+      return "a graph";
+  }
+  return {};
+}
 
 StatusOr<FileKind> FileKindOf(const std::string& path) {
   std::error_code ignored;
@@ -160,7 +160,7 @@ Status ExpectKind(const std::string& path, FileKind kind,
   ASSIGN_OR_RETURN(const FileKind found, FileKindOf(path));
   if (found == kind) return OkStatus();
   const bool takes_graphs = kind == FileKind::kGraph;
-  return InvalidArgument("'" + path + "' is " + std::string(NameOf(found)) +
+  return InvalidArgument("'" + path + "' is " + std::string(KindName(found)) +
                          ", but millrace " + std::string(verb) + " takes " +
                          std::string(takes_graphs ? kGraphs : kLanguageModels) +
                          std::string(InsteadFor(found)));

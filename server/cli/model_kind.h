@@ -19,6 +19,9 @@ enum class FileKind {
 // name the kinds that there are.
 StatusOr<FileKind> FileKindOf(const std::string& path);
 
+// "a language model", for sentences.
+std::string_view KindName(FileKind kind);
+
 // OK when the path holds this kind. Else a sentence for people about the verb
 // and what to use instead.
 Status ExpectKind(const std::string& path, FileKind kind,
