@@ -112,6 +112,7 @@ std::string DriftMonitor::Json() const {
   nlohmann::ordered_json json = {{"model", labels_.at("model")},
                                  {"version", labels_.at("version")},
                                  {"window", window_},
+                                 {"max_classes", counts_.classes.size() - 1},
                                  {"min_predictions", min_predictions_},
                                  {"predictions", latest_.size()}};
   if (const auto indices = Compare(); indices.has_value()) {

@@ -79,6 +79,17 @@ StatusOr<PredictionCounts> ParseCounts(std::string_view text,
     int64_t& sum = counts.classes[counts.ClassSlot(class_idx)];
     sum = std::min(sum + *count, kMaxCount);
   }
+  // What it counts as other may be any of the classes that are counted now.
+  const auto had = json->find("max_classes");
+  const bool had_fewer = had != json->end() && had->is_number_integer() &&
+                         had->get<int64_t>() < max_classes;
+  const auto other = (*classes)->find(kOther);
+  if (had_fewer && other != (*classes)->end() && *other != 0) {
+    return wrong("counts classes beyond " + DumpJson(*had) +
+                 " as one, but max_classes is " + std::to_string(max_classes) +
+                 ": let max_classes be at most " + DumpJson(*had) +
+                 ", or save the baseline again");
+  }
   if ((*confidence)->size() != counts.confidence.size()) {
     return wrong("has " + std::to_string((*confidence)->size()) +
                  " bins of confidence; expected " +
@@ -97,6 +108,14 @@ StatusOr<PredictionCounts> ParseCounts(std::string_view text,
     return wrong("counts no predictions");
   }
   return counts;
+}
+
+std::string ModelOfCounts(std::string_view text) {
+  const auto json = ParseJson(text, {.max_depth = 8, .unique_keys = true});
+  if (!json.ok() || !json->is_object()) return {};
+  const auto model = json->find("model");
+  return model != json->end() && model->is_string() ? model->get<std::string>()
+                                                    : std::string();
 }
 
 double StabilityIndex(std::span<const int64_t> expected,

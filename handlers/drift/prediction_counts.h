@@ -1,7 +1,8 @@
 // How often a classifier predicted each class, and how confident it was; as
 // JSON the baseline that later predictions are compared with:
 //
-//   {"classes": {"0": 12, "3": 5, "other": 1}, "confidence": [0, …, 18]}
+//   {"model": "net", "max_classes": 100,
+//    "classes": {"0": 12, "3": 5, "other": 1}, "confidence": [0, …, 18]}
 #pragma once
 
 #include <array>
@@ -37,10 +38,13 @@ nlohmann::ordered_json CountsJson(const PredictionCounts& counts);
 // Further members are ignored. Classes from `max_classes` on count as "other".
 // INVALID_ARGUMENT names `where` and what is wrong: no counts, a key that is no
 // class, a count that is negative or above 1e15, another number of bins,
-// nothing counted.
+// nothing counted, or others that were counted as one with fewer max_classes.
 StatusOr<PredictionCounts> ParseCounts(std::string_view text,
                                        const std::string& where,
                                        int64_t max_classes);
+
+// The member "model" of a baseline; "" where it has none.
+std::string ModelOfCounts(std::string_view text);
 
 // Population stability index of two histograms of as many bins:
 //

@@ -6,12 +6,14 @@
 
 #include <algorithm>
 #include <filesystem>
+#include <numeric>
 #include <optional>
 #include <system_error>
 #include <utility>
 
 #include "config/base/log.h"
 #include "config/base/read_file.h"
+#include "config/base/utf8.h"
 #include "config/drift_settings.h"
 #include "config/micro_batching_settings.h"
 #include "config/ragged_settings.h"
@@ -185,6 +187,22 @@ StatusOr<std::shared_ptr<handlers::DriftMonitor>> DriftOf(
     ASSIGN_OR_RETURN(baseline,
                      handlers::ParseCounts(text, "the baseline " + file,
                                            pipeline.drift->max_classes));
+    if (const std::string of = handlers::ModelOfCounts(text);
+        !of.empty() && of != model) {
+      LogWarning("the drift baseline is of another model",
+                 {{"model", model},
+                  {"baseline_of", Shortened(of, 100)},
+                  {"file", file}});
+    }
+    const auto counted = std::accumulate(baseline->classes.begin(),
+                                         baseline->classes.end(), int64_t{0});
+    if (counted < pipeline.drift->min_predictions) {
+      LogWarning("the drift baseline counts few predictions",
+                 {{"model", model},
+                  {"predictions", counted},
+                  {"min_predictions", pipeline.drift->min_predictions},
+                  {"file", file}});
+    }
   }
   return handlers::DriftMonitor::Create(*pipeline.drift, model, version,
                                         std::move(baseline), metrics);

@@ -120,6 +120,58 @@ def test_from_no_baseline_to_a_gauge(tmp_path):
             assert told[of + "_psi"] == pytest.approx(value, rel=1e-9)
 
 
+def test_a_restart_compares_with_what_was_saved(tmp_path):
+    """As the README says, with nothing but the default control mode."""
+    put(tmp_path, "net", "drift: {min_predictions: 4, max_classes: 2}")
+    put(tmp_path, "else", "drift: {baseline: drift.json}")
+    drift = tmp_path / "net" / "drift.json"
+    (tmp_path / "else" / "drift.json").write_text(json.dumps(
+        {"classes": {"0": 1}, "confidence": [0] * 19 + [1]}))
+    with start("--model-repository", tmp_path) as server:
+        for _ in range(4):
+            classify(server, "net", "photo.jpg")
+        subprocess.run(["curl", "-sf", "-o", drift,
+                        server.url + "/v2/models/net/drift"], check=True)
+        assert json.loads(drift.read_text())["max_classes"] == 2
+        # No file is made of an error.
+        failed = subprocess.run(["curl", "-sf", "-o", tmp_path / "none",
+                                 server.url + "/v2/models/nets/drift"])
+        assert failed.returncode and not (tmp_path / "none").exists()
+    shutil.copy(drift, tmp_path / "else" / "drift.json")
+    for name in "net", "else":
+        (tmp_path / name / "config.yaml").write_text(
+            TASK + "drift: {baseline: drift.json, min_predictions: 4, "
+            "max_classes: 2}")
+    with start("--model-repository", tmp_path) as server:
+        for _ in range(4):
+            classify(server, "net", "photo.jpg")
+        assert gauges(server, "net") == {"class": 0, "confidence": 0}
+        told = json.loads(server.line("the drift baseline is of another model"))
+        assert told["model"] == "else" and told["baseline_of"] == "net"
+        assert sum("is of another model" in line
+                   for line in server.lines) == 1
+        assert not any("few predictions" in line for line in server.lines)
+    # Fewer than are asked for; and classes that were counted as one.
+    (tmp_path / "net" / "config.yaml").write_text(
+        TASK + "drift: {baseline: drift.json, max_classes: 2}")
+    (tmp_path / "else" / "config.yaml").write_text(TASK)
+    with start("--model-repository", tmp_path) as server:
+        told = json.loads(server.line("the drift baseline counts few predictions"))
+        assert (told["model"], told["predictions"]) == ("net", 4)
+    saved = json.loads(drift.read_text())
+    drift.write_text(json.dumps({**saved, "classes": {"0": 1, "other": 3}}))
+    (tmp_path / "net" / "config.yaml").write_text(
+        TASK + "drift: {baseline: drift.json}")
+    with start("--model-repository", tmp_path, "--model-control-mode",
+               "explicit") as server:
+        with pytest.raises(urllib.error.HTTPError) as caught:
+            urllib.request.urlopen(urllib.request.Request(
+                f"{server.url}/v2/repository/models/net/load", b"{}"),
+                timeout=60)
+        assert ("counts classes beyond 2 as one, but max_classes is 100"
+                in caught.value.read().decode())
+
+
 def test_classes_of_texts_are_watched(tmp_path):
     put_onnx(tmp_path, "bert_classify", "classify_text")
     with open(tmp_path / "bert_classify" / "config.yaml", "a") as config:

@@ -93,6 +93,29 @@ TEST(PredictionCounts, BadBaselines) {
   EXPECT_THAT(with("{}", "1"), HasSubstr("counts no predictions"));
 }
 
+TEST(PredictionCounts, OthersOfFewerClassesAreNotTakenForThose) {
+  const std::string rest = R"("max_classes": 4, "confidence": )" + Bins("1");
+  const auto parse = [&](const std::string& classes, int64_t max_classes) {
+    return ParseCounts(R"({"classes": )" + classes + ", " + rest + "}",
+                       "b.json", max_classes);
+  };
+  EXPECT_TRUE(parse(R"({"0": 3, "other": 2})", 4).ok());
+  EXPECT_TRUE(parse(R"({"0": 3, "other": 2})", 3).ok());
+  EXPECT_TRUE(parse(R"({"0": 3})", 5).ok());
+  const auto refused = parse(R"({"0": 3, "other": 2})", 5);
+  EXPECT_EQ(refused.status().code(), StatusCode::kInvalidArgument);
+  EXPECT_THAT(
+      std::string(refused.status().message()),
+      HasSubstr("counts classes beyond 4 as one, but max_classes is 5"));
+}
+
+TEST(PredictionCounts, ABaselineTellsItsModel) {
+  EXPECT_EQ(ModelOfCounts(R"({"model": "net"})"), "net");
+  for (const char* none : {"", "[]", "{}", R"({"model": 3})"}) {
+    EXPECT_EQ(ModelOfCounts(none), "");
+  }
+}
+
 TEST(DriftMonitor, ComparesTheWindowAlone) {
   MetricRegistry registry;
   PredictionCounts baseline(4);
