@@ -8,7 +8,14 @@ namespace millrace::models {
 namespace {
 
 constexpr uint32_t kOrientationTag = 0x0112;
-constexpr uint32_t kShort = 3;
+
+// Bytes of a whole number of this type; 0: it is none. The orientation is a
+// SHORT; cameras that write another type are understood, as PIL does.
+size_t BytesOf(uint32_t type) {
+  constexpr uint32_t kShort = 3, kLong = 4, kSignedShort = 8, kSignedLong = 9;
+  if (type == kShort || type == kSignedShort) return 2;
+  return type == kLong || type == kSignedLong ? 4 : 0;
+}
 
 // Numbers of a TIFF block in its byte order; 0 beyond its end.
 class TiffReader {
@@ -48,9 +55,9 @@ int ExifOrientation(std::span<const uint8_t> block) {
     const size_t entry = directory + 2 + i * 12;
     if (entry + 12 > block.size()) return 1;
     if (tiff.Number(entry, 2) != kOrientationTag) continue;
-    const uint32_t value = tiff.Number(entry + 8, 2);
-    const bool is_sane =
-        tiff.Number(entry + 2, 2) == kShort && value >= 1 && value <= 8;
+    const uint32_t value =
+        tiff.Number(entry + 8, BytesOf(tiff.Number(entry + 2, 2)));
+    const bool is_sane = value >= 1 && value <= 8;
     return is_sane ? static_cast<int>(value) : 1;
   }
   return 1;
