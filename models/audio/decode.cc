@@ -16,10 +16,21 @@ namespace {
 
 // Formats that are not read.
 constexpr FileSignature kForeign[] = {
-    {0, "ID3", "an MP3"},         {0, "\xff\xfb", "an MP3"},
-    {0, "\xff\xf3", "an MP3"},    {0, "OggS", "an Ogg"},
-    {0, "FORM", "an AIFF"},       {0, ".snd", "an AU"},
-    {0, "caff", "a CAF"},         {0, "\x1a\x45\xdf\xa3", "a WebM or Matroska"},
+    {0, "ID3", "an MP3"},
+    {0, "\xff\xfb", "an MP3"},
+    {0, "\xff\xfa", "an MP3"},
+    {0, "\xff\xf3", "an MP3"},
+    {0, "\xff\xf2", "an MP3"},
+    {0, "\xff\xe3", "an MP3"},
+    {0, "\xff\xf1", "an AAC"},
+    {0, "\xff\xf9", "an AAC"},
+    {0, "OggS", "an Ogg"},
+    {0, "FORM", "an AIFF"},
+    {0, ".snd", "an AU"},
+    {0, "caff", "a CAF"},
+    {0, "RIFX", "a big-endian WAV (RIFX)"},
+    {0, "BW64", "a BW64"},
+    {0, "\x1a\x45\xdf\xa3", "a WebM or Matroska"},
     {4, "ftyp", "an MP4 or M4A"},
 };
 
@@ -28,6 +39,21 @@ constexpr uint32_t kUntoldBytes = 0x7fffff00;
 
 std::string_view TextOf(std::span<const uint8_t> bytes) {
   return {reinterpret_cast<const char*>(bytes.data()), bytes.size()};
+}
+
+// Without the tag that programs for music put before a FLAC (ID3v2.4, 3.1).
+std::span<const uint8_t> BehindTag(std::span<const uint8_t> bytes) {
+  constexpr size_t kHeadBytes = 10;
+  constexpr uint8_t kHasFooter = 0x10;
+  if (bytes.size() < kHeadBytes || !TextOf(bytes).starts_with("ID3")) {
+    return bytes;
+  }
+  size_t size = 0;
+  for (size_t i = 6; i < kHeadBytes; ++i) size = size << 7 | (bytes[i] & 127);
+  size += kHeadBytes + ((bytes[5] & kHasFooter) != 0 ? kHeadBytes : 0);
+  if (size > bytes.size()) return bytes;
+  const auto rest = bytes.subspan(size);
+  return TextOf(rest).starts_with("fLaC") ? rest : bytes;
 }
 
 enum class Container { kWav, kFlac };
@@ -213,6 +239,7 @@ class SndFile final : public AudioFile {
 
 StatusOr<std::unique_ptr<AudioFile>> AudioFile::Open(
     std::span<const uint8_t> bytes) {
+  bytes = BehindTag(bytes);
   ASSIGN_OR_RETURN(const Container container, ContainerOf(TextOf(bytes)));
   if (container == Container::kWav && bytes[1] == 'I') {
     RETURN_IF_ERROR(CheckWavLength(TextOf(bytes)));

@@ -1,5 +1,6 @@
 // Recordings against what soundfile, soxr, transformers and torchaudio make of
-// them: audio.npz is the output of tests/data/audio/make_audio.py.
+// them: audio.npz and odd_audio.npz are the output of make_audio.py and
+// make_odd_audio.py in tests/data/audio.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
@@ -21,15 +22,18 @@ namespace {
 
 using ::testing::HasSubstr;
 
-constexpr char kAudio[] = "tests/data/audio/audio.npz";
-
+// Those of odd_audio.npz stand in the folder "odd".
 const std::map<std::string, Tensor>& All() {
   static const auto* const all = [] {
     auto* made = new std::map<std::string, Tensor>();
-    auto arrays = ReadNpz(kAudio);
-    EXPECT_TRUE(arrays.ok()) << arrays.status().ToString();
-    for (NamedTensor& array : *arrays) {
-      made->emplace(array.name, std::move(array.tensor));
+    for (const auto& [path, folder] :
+         {std::pair("tests/data/audio/audio.npz", ""),
+          std::pair("tests/data/audio/odd_audio.npz", "odd/")}) {
+      auto arrays = ReadNpz(path);
+      EXPECT_TRUE(arrays.ok()) << arrays.status().ToString();
+      for (NamedTensor& array : *arrays) {
+        made->emplace(folder + array.name, std::move(array.tensor));
+      }
     }
     return made;
   }();
@@ -49,8 +53,9 @@ std::vector<float> Floats(const std::string& name) {
   return {tensor.data<float>(), tensor.data<float>() + tensor.num_elements()};
 }
 
-std::vector<uint8_t> File(const std::string& name) {
-  const Tensor& tensor = All().at("file/" + name);
+std::vector<uint8_t> File(const std::string& name,
+                          const std::string& folder = "file/") {
+  const Tensor& tensor = All().at(folder + name);
   return {tensor.data<uint8_t>(),
           tensor.data<uint8_t>() + tensor.num_elements()};
 }
@@ -117,6 +122,17 @@ TEST(Decode, SamplesAreThoseOfSoundfile) {
     EXPECT_EQ(static_cast<int64_t>(read->size()), (*opened)->num_frames());
     // The same integers; a mean may be rounded once.
     EXPECT_LE(FarthestApart(*read, Floats("mono/" + name)), 1e-7) << name;
+  }
+}
+
+TEST(Decode, OddFilesAreReadAsSoundfileReadsThem) {
+  ASSERT_GE(Names("odd/mono/").size(), 26u);
+  for (const std::string& name : Names("odd/mono/")) {
+    const int64_t rate = *All().at("odd/rate/" + name).data<int64_t>();
+    const auto read = Read(File(name, "odd/file/"), rate);
+    ASSERT_TRUE(read.ok()) << name << ": " << read.status().ToString();
+    EXPECT_LE(FarthestApart(*read, Floats("odd/mono/" + name)), 1e-7) << name;
+    EXPECT_TRUE(Read(File(name, "odd/file/"), 16000).ok()) << name;
   }
 }
 
@@ -282,6 +298,25 @@ TEST(BadFiles, AreRefusedWithAReason) {
   EXPECT_THAT(ErrorOf(Wav(1, 16, 16000, {})), HasSubstr("has no samples"));
   EXPECT_THAT(ErrorOf(Wav(0x11, 4, 16000, std::vector<uint8_t>(64))),
               testing::AnyOf(HasSubstr("compressed"), HasSubstr("cannot be")));
+}
+
+TEST(BadFiles, OddOnesAreRefusedToo) {
+  int refused = 0;
+  for (const std::string& name : Names("odd/file/")) {
+    if (!name.starts_with("bad_")) continue;
+    ++refused;
+    const auto read = Read(File(name, "odd/file/"), 16000);
+    ASSERT_FALSE(read.ok()) << name;
+    const bool is_empty = name.find("no_samples") != std::string::npos;
+    EXPECT_THAT(std::string(read.status().message()),
+                HasSubstr(is_empty ? "the recording has no samples" : ""))
+        << name;
+    const bool is_other = name.starts_with("bad_big_endian");
+    EXPECT_EQ(read.status().code(), is_other ? StatusCode::kUnimplemented
+                                             : StatusCode::kInvalidArgument)
+        << name << ": " << read.status().ToString();
+  }
+  EXPECT_GE(refused, 10);
 }
 
 TEST(BadFiles, SamplesThatAreNoNumbersAreRefused) {
