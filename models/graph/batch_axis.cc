@@ -107,29 +107,33 @@ Graph WithPooledInputs(const Graph& graph,
   for (Port& port : ports) pooled.inputs.push_back(std::move(port));
   pooled.nodes.clear();
   for (size_t i = 0; i < graph.nodes.size(); ++i) {
-    // Casts of offsets have no reader any more.
+    // Casts of offsets and weights have no reader any more.
     const Node& node = graph.nodes[i];
-    const bool of_offsets =
-        node.Is("Cast") &&
-        std::any_of(features.begin(), features.end(),
-                    [&](const JaggedFeature& feature) {
-                      return graph.inputs[feature.offsets].value ==
-                             node.inputs[0];
-                    });
-    if (!drops_node[i] && !of_offsets) pooled.nodes.push_back(node);
+    bool has_reader = true;
+    for (size_t port = 0; node.Is("Cast") && port < drops_port.size(); ++port) {
+      if (drops_port[port] && graph.inputs[port].value == node.inputs[0]) {
+        has_reader = false;
+      }
+    }
+    if (!drops_node[i] && has_reader) pooled.nodes.push_back(node);
   }
   return pooled;
 }
 
-// Of the inputs that are not jagged, else of offsets without an end; its
-// symbol may be none.
+// Of the inputs that are not jagged, else of offsets without an end, else of
+// those with one, which counts as a row; its symbol may be none.
 PortDim RowsOf(const Graph& graph, const std::vector<JaggedFeature>& features) {
   std::vector<bool> is_jagged(graph.inputs.size());
   PortDim rows;
   for (const JaggedFeature& feature : features) {
     is_jagged[feature.values] = is_jagged[feature.offsets] = true;
     for (const size_t weights : feature.weights) is_jagged[weights] = true;
-    if (!feature.has_end) rows = graph.inputs[feature.offsets].dims[0];
+  }
+  for (const bool has_end : {false, true}) {
+    for (const JaggedFeature& feature : features) {
+      if (rows.symbol >= 0 || feature.has_end != has_end) continue;
+      rows = graph.inputs[feature.offsets].dims[0];
+    }
   }
   for (size_t i = 0; i < graph.inputs.size(); ++i) {
     const Port& port = graph.inputs[i];
@@ -200,12 +204,26 @@ BatchAxis ProveRows(const Graph& graph) {
 
 }  // namespace
 
+bool CountsAnEnd(const BatchAxis& axis, const std::vector<Port>& inputs) {
+  return axis.batchable &&
+         std::any_of(axis.jagged.begin(), axis.jagged.end(),
+                     [&](const JaggedFeature& feature) {
+                       return feature.has_end &&
+                              inputs[feature.offsets].dims[0].symbol ==
+                                  axis.symbol;
+                     });
+}
+
 BatchAxis FindBatchAxis(const Graph& whole) {
   const std::vector<JaggedFeature> jagged = FindJagged(whole);
   if (!jagged.empty()) {
     BatchAxis axis =
         ProveRows(WithPooledInputs(whole, jagged, RowsOf(whole, jagged)));
     axis.jagged = jagged;
+    if (CountsAnEnd(axis, whole.inputs)) {
+      axis.min_rows = std::max<int64_t>(axis.min_rows - 1, 1);
+      axis.max_rows -= 1;
+    }
     return axis;
   }
   return ProveRows(whole);

@@ -34,4 +34,8 @@ struct BatchAxis {
 // met load-time shape inference.
 BatchAxis FindBatchAxis(const Graph& graph);
 
+// Whether the symbol is that of offsets with an end, so that its size is one
+// more than the rows: no other input tells them.
+bool CountsAnEnd(const BatchAxis& axis, const std::vector<Port>& inputs);
+
 }  // namespace millrace::models::graph

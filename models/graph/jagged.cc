@@ -73,7 +73,7 @@ class Finder {
     if (!feature) return;
     const auto offsets = PortOf(BehindCast(Operand(node, kOffsets)));
     const ValueId weight_id = Operand(node, kWeights);
-    const auto weights = PortOf(weight_id);
+    const auto weights = PortOf(BehindCast(weight_id));
     const Tensor* table = graph_.value(node.inputs[0]).constant.get();
     const bool has_end = node.attrs.Int("include_last_offset", 0) != 0;
     const bool fits = feature->bags.empty() || (feature->offsets == offsets &&
@@ -107,16 +107,21 @@ class Finder {
         if (id != kNoValue) ++reads[id];
       }
     }
-    std::map<ValueId, int32_t> casts;
+    std::map<ValueId, int32_t> of_inputs;  // by bags and by casts
     for (const auto& [id, count] : reads) {
-      if (uses_[static_cast<size_t>(id)] != count) return false;
-      if (BehindCast(id) != id) ++casts[BehindCast(id)];
+      const ValueId input = BehindCast(id);
+      if (input == id) {
+        of_inputs[id] += count;
+      } else if (uses_[static_cast<size_t>(id)] == count) {
+        ++of_inputs[input];
+      } else {
+        return false;
+      }
     }
-    return std::all_of(casts.begin(), casts.end(), [&](const auto& each) {
-      const auto direct = reads.find(each.first);
-      const int32_t others = direct == reads.end() ? 0 : direct->second;
-      return uses_[static_cast<size_t>(each.first)] == each.second + others;
-    });
+    return std::all_of(
+        of_inputs.begin(), of_inputs.end(), [&](const auto& each) {
+          return uses_[static_cast<size_t>(each.first)] == each.second;
+        });
   }
 
   // Whether no other feature has its offsets or weights: one that has as many
@@ -142,6 +147,18 @@ class Finder {
   // By the place of the values; null: no feature after all.
   std::map<size_t, std::optional<JaggedFeature>> features_;
 };
+
+// A Cast between them would read as many as the plan was made for.
+bool TakesWeightsAsTheyCome(const Graph& graph, const JaggedFeature& feature,
+                            const Node& bag) {
+  if (bag.inputs.size() <= kWeights || bag.inputs[kWeights] == kNoValue) {
+    return true;
+  }
+  return std::any_of(feature.weights.begin(), feature.weights.end(),
+                     [&](size_t input) {
+                       return graph.inputs[input].value == bag.inputs[kWeights];
+                     });
+}
 
 template <typename T>
 void Fill(const JaggedFeature& feature, Tensor& values) {
@@ -175,7 +192,8 @@ std::vector<bool> HoldsJaggedValues(const Graph& graph) {
         feature.bags.begin(), feature.bags.end(), [&](size_t place) {
           const Node& bag = graph.nodes[place];
           return PoolsByKernel(bag,
-                               graph.value(bag.inputs[0]).constant->dtype());
+                               graph.value(bag.inputs[0]).constant->dtype()) &&
+                 TakesWeightsAsTheyCome(graph, feature, bag);
         });
     if (!by_kernels) continue;
     holds[feature.values] = true;

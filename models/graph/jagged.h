@@ -34,7 +34,8 @@ struct JaggedFeature {
 std::vector<JaggedFeature> FindJagged(const Graph& graph);
 
 // Of each input, whether it holds values or weights of a feature whose bags are
-// all pooled by kernels: their steps take as many values as a request has.
+// all pooled by kernels, the weights as they come: their steps take as many
+// values as a request has.
 std::vector<bool> HoldsJaggedValues(const Graph& graph);
 
 // Of made-up inputs, by the names of their symbols: offsets with an end are one

@@ -74,7 +74,9 @@ std::vector<scheduler::Batcher::Inputs> WarmUps(
     models::graph::SampleOptions options;
     if (axis.batchable) {
       const auto& symbol = context.symbols()[static_cast<size_t>(axis.symbol)];
-      options.sizes[symbol.name] = std::max(rows, axis.min_rows);
+      options.sizes[symbol.name] =
+          std::max(rows, axis.min_rows) +
+          (CountsAnEnd(axis, context.inputs()) ? 1 : 0);
     }
     auto inputs =
         models::graph::SampleInputs(context.compiled_graph()->graph(), options,

@@ -12,9 +12,12 @@ tests/bench/graph.sh.
     half.pt2   tables in FP16
     byte.pt2   tables in bytes (torch.ops.quantized.embedding_bag_byte_prepack)
     fixed.pt2  bags of three values each, without offsets
+    modes*.pt2 one feature in every mode, with padding and weights: tables of FP32
+               and FP64; FP16; BF16; with INT32 and an end; without offsets
 """
 import argparse
 import io
+import itertools
 import pathlib
 
 import numpy as np
@@ -158,6 +161,64 @@ def make_fixed(folder):
                  r0_out0=model(ads).numpy())
 
 
+class Modes(nn.Module):
+    """[bags, tables, SIZE]: one table in each mode, with each padding."""
+
+    def __init__(self, types, end):
+        super().__init__()
+        self.end = end
+        self.cases = [(mode, padding, weighted) for mode, padding, weighted in
+                      itertools.product(("sum", "mean", "max"),
+                                        (None, 3, ROWS[0] - 1), (False, True))
+                      if mode == "sum" or not weighted]
+        self.tables = nn.ParameterList(
+            nn.Parameter(torch.randn(ROWS[0], SIZE).to(dtype))
+            for dtype in types)
+
+    def forward(self, ads, offsets, weights):
+        return torch.stack([nn.functional.embedding_bag(
+            ads, table, offsets, mode=mode, padding_idx=padding,
+            per_sample_weights=weights.to(table.dtype) if weighted else None,
+            include_last_offset=self.end).float()
+            for table in self.tables
+            for mode, padding, weighted in self.cases], 1)
+
+
+class FixedModes(Modes):
+    def forward(self, ads, weights):
+        return super().forward(ads, None, weights)
+
+
+def make_modes(name, folder, types, end=False, index=np.int64, fixed=False):
+    torch.manual_seed(5)
+    random = np.random.default_rng(5)
+    model = (FixedModes if fixed else Modes)(types, end)
+    batch, count = Dim("batch", min=1, max=4096), Dim("n")
+    # Bags without values, of padding alone, and with some of it.
+    requests = []
+    for lengths in ((2, 0, 3), (7,), (0, 0), (1, 4, 0, 9)):
+        if fixed:
+            lengths = (3,) * len(lengths)
+        ends = np.cumsum(lengths)
+        ads = random.choice([0, 1, 3, 3, 7, ROWS[0] - 1], ends[-1]).astype(index)
+        ads[:2] = 3
+        weights = random.standard_normal(ends[-1], np.float32)
+        offsets = np.concatenate([[0], ends])[:None if end else -1].astype(index)
+        requests.append([ads.reshape(-1, 3), weights.reshape(-1, 3)] if fixed
+                        else [ads, offsets, weights])
+    rows = {0: batch + 1 if end else batch}
+    save(model, tuple(map(torch.from_numpy, requests[0])),
+         ({0: batch}, {0: batch}) if fixed else ({0: count}, rows, {0: count}),
+         folder / f"{name}.pt2")
+    arrays = {}
+    for k, inputs in enumerate(requests):
+        for i, value in enumerate(inputs):
+            arrays[f"r{k}_in{i}"] = value
+        with torch.no_grad():
+            arrays[f"r{k}_out0"] = model(*map(torch.from_numpy, inputs)).numpy()
+    np.savez(folder / f"{name}.npz", **arrays)
+
+
 def main():
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("folder", nargs="?", type=pathlib.Path,
@@ -169,6 +230,11 @@ def main():
     make("half", folder, half=True)
     make("byte", folder, byte=True)
     make_fixed(folder)
+    make_modes("modes", folder, [torch.float32, torch.float64])
+    make_modes("modes_half", folder, [torch.float16])
+    make_modes("modes_bf16", folder, [torch.bfloat16])
+    make_modes("modes_end", folder, [torch.float32], end=True, index=np.int32)
+    make_modes("modes_fixed", folder, [torch.float32], fixed=True)
 
 
 if __name__ == "__main__":

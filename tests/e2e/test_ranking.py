@@ -81,7 +81,12 @@ def server(tmp_path_factory):
         put(root, model, "max_batch_size: 64\n")
         put(root, model, "max_batch_size: 9\nmax_queue_delay: 20s\n",
             model + "_joined")
+    for model in MODES:
+        put(root, model, "max_batch_size: 64\n")
+        put(root, model, "max_batch_size: 10\nmax_queue_delay: 20s\n",
+            model + "_joined")
     put(root, "fixed", "max_batch_size: 8\n")
+    put(root, "modes_fixed", "max_batch_size: 8\n")
     with start("--model-repository", root) as running:
         yield running
 
@@ -123,6 +128,82 @@ def test_a_batch_joins_ragged_requests_bit_for_bit(module, server, model):
     for mine, (got, count) in zip(alone, joined):
         assert count == 4
         assert got.tobytes() == mine.tobytes()
+
+
+# One feature and nothing beside it, pooled in every mode with every padding.
+MODES = {"modes": 1e-5, "modes_end": 1e-5, "modes_half": 1e-2,
+         "modes_bf16": 8e-2}
+
+
+def requests_of_modes(model):
+    arrays = np.load(DATA / f"{model}.npz")
+    names = ("ads", "offsets", "weights")
+    return [({name: arrays[f"r{k}_in{i}"] for i, name in enumerate(names)},
+             arrays[f"r{k}_out0"]) for k in range(4)]
+
+
+@CLIENTS
+@pytest.mark.parametrize("model", MODES)
+def test_every_mode_pools_as_pytorch_does(module, server, model):
+    for inputs, wanted in requests_of_modes(model):
+        got, _ = infer(module, server, model, inputs)
+        np.testing.assert_allclose(got, wanted, rtol=0, atol=MODES[model])
+        # With lengths, whose name follows from that of the offsets.
+        count = len(inputs["ads"])
+        ends = inputs["offsets"] if model == "modes_end" else np.append(
+            inputs["offsets"], count)
+        lengths = {"ads": inputs["ads"], "lengths": np.diff(ends),
+                   "weights": inputs["weights"]}
+        same, _ = infer(module, server, model, lengths)
+        assert same.tobytes() == got.tobytes()
+
+
+@pytest.mark.parametrize("model", MODES)
+def test_modes_are_joined_bit_for_bit(server, model):
+    cases = [inputs for inputs, _ in requests_of_modes(model)]
+    alone = [infer(triton_http, server, model, each)[0] for each in cases]
+    with concurrent.futures.ThreadPoolExecutor(len(cases)) as pool:
+        joined = list(pool.map(lambda each: infer(
+            triton_http, server, model + "_joined", each), cases))
+    for mine, (got, count) in zip(alone, joined):
+        assert count == 4
+        assert got.tobytes() == mine.tobytes()
+
+
+def test_bags_of_one_size_in_every_mode(server):
+    arrays = np.load(DATA / "modes_fixed.npz")
+    for k in range(4):
+        got, _ = infer(triton_http, server, "modes_fixed", {
+            "ads": arrays[f"r{k}_in0"], "weights": arrays[f"r{k}_in1"]})
+        np.testing.assert_allclose(got, arrays[f"r{k}_out0"], rtol=0, atol=1e-5)
+
+
+@CLIENTS
+@pytest.mark.parametrize("model, changes, told", [
+    ("modes", {"offsets": [0, -1, 2]}, "'offsets' has -1 at place 1"),
+    ("modes", {"offsets": [0, 2, 1]}, "'offsets' has 1 at place 2"),
+    ("modes", {"offsets": [0, 2, 6]}, "'offsets' has 6 at place 2"),
+    ("modes", {"offsets": [1, 2, 2]}, "'offsets' has 1 at place 0"),
+    ("modes", {"offsets": [-2**63, 2, 2]}, "'offsets' has -92233720368547758"),
+    ("modes", {"ads": [0, 1, 2, 3, 2**62]}, "'ads' has the index 4611686018427"),
+    ("modes", {"weights": [1., 2.]}, "weights"),
+    ("modes_end", {"offsets": [0, 2, 2, 4]},
+     "'offsets' has 4 at place 3; offsets begin with 0, do not fall, and end at "
+     "5"),
+    ("modes_end", {"offsets": [0, 2, 2, 6]}, "'offsets' has 6 at place 3"),
+    ("modes_end", {"offsets": [5]}, "'offsets' has 5 at place 0"),
+    ("modes_end", {"offsets": []}, "'offsets' has 0 offsets"),
+    ("modes_end", {"ads": [0, 1, 20, 3, 4]}, "'ads' has the index 20 at place 2"),
+    ("modes_end", {"ads": [0, -3, 2, 3, 4]}, "'ads' has the index -3 at place 1"),
+])
+def test_what_no_bag_can_be_is_named(module, server, model, changes, told):
+    good = requests_of_modes(model)[0][0]
+    assert len(good["ads"]) == 5
+    wrong = {name: np.array(changes.get(name, value), value.dtype)
+             for name, value in good.items()}
+    with pytest.raises(InferenceServerException) as refused:
+        infer(module, server, model, wrong)
+    assert told in str(refused.value)
 
 
 FEATURES = ("ads", "tags", "words")

@@ -70,13 +70,13 @@ double Difference(const Tensor& got, const Tensor& want) {
 }
 
 TEST(Ranking, RaggedRequestsGetWhatPyTorchComputes) {
-  // PyTorch rounds sums of tables in FP16 to 11 bits; all else are sums of a
-  // dozen products in f32.
-  const std::map<std::string, double> models = {{"dlrm", 1e-5},
-                                                {"end", 1e-5},
-                                                {"byte", 1e-5},
-                                                {"half", 2e-3},
-                                                {"fixed", 1e-5}};
+  // PyTorch rounds sums of tables in FP16 to 11 bits, of BF16 to 8 (the sums
+  // are below 16); all else are sums of a dozen products in f32.
+  const std::map<std::string, double> models = {
+      {"dlrm", 1e-5},      {"end", 1e-5},         {"byte", 1e-5},
+      {"half", 2e-3},      {"fixed", 1e-5},       {"modes", 1e-5},
+      {"modes_end", 1e-5}, {"modes_fixed", 1e-5}, {"modes_half", 1e-2},
+      {"modes_bf16", 8e-2}};
   for (const auto& [model, tolerance] : models) {
     for (const bool interpret : {false, true}) {
       InstanceOptions options;
@@ -200,6 +200,45 @@ TEST(Ranking, AsManyWeightsAsValues) {
   const auto fits = (*context)->Run(inputs);
   ASSERT_TRUE(fits.ok()) << fits.status().ToString();
   EXPECT_THAT(Floats((*fits)[0]), ::testing::ElementsAre(1, 3));
+}
+
+// As tables of FP64 take them, beside one of FP32.
+TEST(Ranking, WeightsMayBeCast) {
+  for (const bool also_as_they_come : {false, true}) {
+    Graph graph;
+    const auto table = graph.AddConstant("t", F({2, 1}, {1, 2}));
+    const auto input = [&](const char* name, DType dtype) {
+      return graph.AddInput(name, dtype, {{.symbol = graph.AddSymbol(name)}});
+    };
+    const auto v = input("v", DType::kI64);
+    const auto o = input("o", DType::kI64);
+    const auto w = input("w", also_as_they_come ? DType::kF32 : DType::kF64);
+    const auto cast = graph.AddNode("cast", *FindOp("Cast"), {w},
+                                    {{"to", int64_t{1}}});  // ONNX's FLOAT
+    graph.AddOutput("y", graph.AddNode("bag", *FindOp("EmbeddingBag"),
+                                       {table, v, o, cast}));
+    if (also_as_they_come) {
+      graph.AddOutput("z", graph.AddNode("other", *FindOp("EmbeddingBag"),
+                                         {table, v, o, w}));
+    }
+    const auto features = FindJagged(graph);
+    ASSERT_EQ(features.size(), 1u);
+    EXPECT_THAT(features[0].weights, ::testing::ElementsAre(2));
+    // A plan's Cast is of one size.
+    EXPECT_THAT(HoldsJaggedValues(graph),
+                ::testing::Each(::testing::Eq(false)));
+    graph.AddOutput("x", graph.AddNode("more", *FindOp("Add"), {w, w}));
+    EXPECT_TRUE(FindJagged(graph).empty());
+  }
+}
+
+// Nothing but offsets with an end tells the rows.
+TEST(Ranking, AnEndIsNoRow) {
+  const auto context = Load("modes_end");
+  const BatchAxis& axis = context->batch_axis();
+  EXPECT_TRUE(axis.batchable) << axis.reason;
+  EXPECT_TRUE(CountsAnEnd(axis, context->inputs()));
+  EXPECT_FALSE(CountsAnEnd(Load("end")->batch_axis(), Load("end")->inputs()));
 }
 
 TEST(Ranking, InputsThatOthersReadAreNoFeatures) {
