@@ -9,7 +9,8 @@ random rows from each, two threads. Takes 5 GB of memory and 2 GB of disk, and
 torch; run it with the Python of tests/bench/graph.sh. First the kernels alone
 (pool_rows_bench): "stream" is the bandwidth of reading from front to back, "rows"
 reads the same random rows and computes nothing. Then whole graphs, their tables
-mapped from the .pt2 file: `millrace run` and PyTorch by turns, medians.
+mapped from the .pt2 file: `millrace run` and PyTorch by turns, medians, and of the
+limits of the kernels' table that pages of 4 KiB have, as a mapped file has them.
 """
 import json
 import pathlib
@@ -99,19 +100,23 @@ def kernels():
                          text=True).stdout
     print("kernels alone, GB/s of rows")
     print("pages  rows  stream   rows  pooled  pooled/stream  pooled/rows")
+    limits = {}
     for line in out.splitlines():
         got = json.loads(line)
         pooled, stream, rows = (got[f"{n}_gbs"]
                                 for n in ("pooled", "stream", "rows"))
         print(f"{got['pages']:6} {got['rows']:4} {stream:7.1f} {rows:6.1f} "
               f"{pooled:7.1f} {pooled / stream:14.2f} {pooled / rows:12.2f}")
+        if got["pages"] != "huge":
+            limits[got["rows"]] = stream, rows
+    return limits
 
 
-def graphs():
+def graphs(limits):
     torch.set_num_threads(THREADS)
     print("\ngraphs, GB/s of rows: millrace (tables mapped) beside PyTorch "
-          + torch.__version__)
-    print("rows  millrace  torch  ratio  greatest difference")
+          + torch.__version__ + ", and of what the machine reads")
+    print("rows  millrace  torch  ratio  /stream  /rows  greatest difference")
     random = np.random.default_rng(1)
     inputs = requests(random)
     row_bytes = {"f32": 4 * SIZE, "f16": 2 * SIZE, "int8": SIZE + 8}
@@ -132,11 +137,12 @@ def graphs():
             off = np.abs(arrays[arrays.files[0]] - want).max()
             a, b = (statistics.median(t[i] for t in turns) for i in (0, 1))
             mine, peer = (num_rows * each / ms / 1e6 for ms in (a, b))
-            print(f"{kind:4} {mine:9.1f} {peer:6.1f} {b / a:6.2f}  {off:.2g}",
+            stream, rows = limits[kind]
+            print(f"{kind:4} {mine:9.1f} {peer:6.1f} {b / a:6.2f} "
+                  f"{mine / stream:8.2f} {mine / rows:6.2f}  {off:.2g}",
                   flush=True)
             del model, want
 
 
 if __name__ == "__main__":
-    kernels()
-    graphs()
+    graphs(kernels())
