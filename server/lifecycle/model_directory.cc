@@ -11,12 +11,15 @@
 #include <sstream>
 #include <system_error>
 #include <utility>
+#include <vector>
 
 #include "config/base/log.h"
 #include "config/base/utf8.h"
+#include "config/drift_settings.h"
 #include "config/ensemble_settings.h"
 #include "config/model_file.h"
 #include "config/shadow_settings.h"
+#include "config/task_settings.h"
 #include "config/traffic_settings.h"
 #include "server/lifecycle/model_config.h"
 
@@ -126,6 +129,24 @@ struct Configuration {
   std::map<std::string, std::string> labels;  // label → version
   std::string stamp;
 };
+
+// Those that a task reads from beside the versions.
+void AddNamedFiles(const fs::path& folder, const Configuration& config,
+                   std::string* stamp) {
+  std::vector<std::string> names;
+  if (config.pipeline.drift != nullptr) {
+    names.push_back(config.pipeline.drift->baseline);
+  }
+  if (config.settings.task != nullptr) {
+    names.push_back(config.settings.task->labels);
+  }
+  for (const std::string& name : names) {
+    std::error_code error;
+    if (!name.empty() && fs::is_regular_file(folder / name, error)) {
+      AddStamp(folder / name, stamp);
+    }
+  }
+}
 
 StatusOr<Configuration> FromYaml(const fs::path& path,
                                  const config::ModelSettings& defaults) {
@@ -459,6 +480,7 @@ StatusOr<std::vector<VersionPlan>> ModelDirectory::Find(
         }
       }
     }
+    AddNamedFiles(folder, config, &plan.stamp);
     for (const auto& [label, of_version] : config.labels) {
       if (of_version == version) plan.labels.push_back(label);
     }

@@ -172,6 +172,53 @@ def test_a_restart_compares_with_what_was_saved(tmp_path):
                 in caught.value.read().decode())
 
 
+@pytest.mark.parametrize("mode", ["explicit", "poll"])
+def test_another_baseline_in_its_file_is_a_change(tmp_path, mode):
+    put(tmp_path, "net", "drift: {window: 4, min_predictions: 4, "
+        "baseline: drift.json}")
+    drift = tmp_path / "net" / "drift.json"
+
+    def save(class_idx):
+        drift.write_text(json.dumps({"classes": {str(class_idx): 1000},
+                                     "confidence": [0] * 19 + [1000]}))
+
+    save(0)
+    flags = {"explicit": ["--load-model", "net"],
+             "poll": ["--repository-poll-interval", "100ms"]}[mode]
+    with start("--model-repository", tmp_path, "--model-control-mode", mode,
+               *flags) as server:
+        def load():
+            if mode == "explicit":
+                urllib.request.urlopen(urllib.request.Request(
+                    f"{server.url}/v2/repository/models/net/load", b"{}"),
+                    timeout=60)
+
+        def psi_of_class():
+            for _ in range(4):
+                best = classify(server, "net", "photo.jpg")
+            told = json.loads(server.get("/v2/models/net/drift"))
+            # None where a version came between them.
+            return int(next(iter(best))), told.get("class_psi", 9)
+
+        best, before = psi_of_class()
+        assert best != 0 and before > 1
+        save(best)
+        load()
+        end = time.monotonic() + 30
+        while psi_of_class()[1] > 1e-6:
+            assert mode == "poll" and time.monotonic() < end
+            time.sleep(0.1)
+        # What is no baseline is told, and the one before stays.
+        drift.write_text("{")
+        if mode == "explicit":
+            with pytest.raises(urllib.error.HTTPError) as caught:
+                load()
+            assert "is no JSON" in caught.value.read().decode()
+        else:
+            assert server.line("drift.json", "is no JSON", timeout=30)
+        assert psi_of_class()[1] <= 1e-6
+
+
 def test_classes_of_texts_are_watched(tmp_path):
     put_onnx(tmp_path, "bert_classify", "classify_text")
     with open(tmp_path / "bert_classify" / "config.yaml", "a") as config:
