@@ -110,18 +110,31 @@ Status CannotUse(const std::string& dir, const std::string& why) {
       .At("kv_cache_dir");
 }
 
+// Calls `visit` with what is in a folder and when it was used last. What goes
+// meanwhile, as another server removes it, is left out.
+template <typename Visit>
+std::error_code ForEachEntry(const fs::path& dir, const Visit& visit) {
+  std::error_code error;
+  fs::directory_iterator at(dir, error);
+  for (; !error && at != fs::directory_iterator(); at.increment(error)) {
+    std::error_code gone;
+    const fs::file_time_type used = at->last_write_time(gone);
+    if (!gone) visit(at->path(), used);
+  }
+  return error;
+}
+
 // Removes folders of other fingerprints that were not used for long.
 void RemoveForgotten(const fs::path& dir) {
-  std::error_code error;
   const auto now = fs::file_time_type::clock::now();
-  for (const fs::directory_entry& entry : fs::directory_iterator(dir, error)) {
-    if (!entry.path().filename().string().starts_with("kv-")) continue;
-    const auto used = entry.last_write_time(error);
-    if (error || now - used < kForgottenAfter) continue;
+  ForEachEntry(dir, [&](const fs::path& path, fs::file_time_type used) {
+    if (!path.filename().string().starts_with("kv-")) return;
+    if (now - used < kForgottenAfter) return;
     LogInfo("KV pages of another model or build are removed",
-            {{"folder", entry.path().string()}, {"unused_days", 30}});
-    fs::remove_all(entry.path(), error);
-  }
+            {{"folder", path.string()}, {"unused_days", 30}});
+    std::error_code ignored;
+    fs::remove_all(path, ignored);
+  });
 }
 
 }  // namespace
@@ -162,19 +175,17 @@ StatusOr<std::vector<PageKey>> PageFolder::Find() const {
   fs::last_write_time(folder_, fs::file_time_type::clock::now(), error);
   std::vector<std::pair<fs::file_time_type, PageKey>> found;
   const auto now = fs::file_time_type::clock::now();
-  for (const fs::directory_entry& entry :
-       fs::directory_iterator(folder_, error)) {
-    const fs::path& path = entry.path();
-    const auto used = entry.last_write_time(error);
-    if (error) continue;
-    if (path.extension() == kTemporaryEnding) {
-      if (now - used > kTemporaryFor) fs::remove(path, error);
-      continue;
-    }
-    const auto key = KeyOfName(path.stem().string());
-    if (!key || path.extension() != kPageEnding) continue;
-    found.emplace_back(used, *key);
-  }
+  error = ForEachEntry(
+      folder_, [&](const fs::path& path, fs::file_time_type used) {
+        if (path.extension() == kTemporaryEnding) {
+          std::error_code ignored;
+          if (now - used > kTemporaryFor) fs::remove(path, ignored);
+          return;
+        }
+        const auto key = KeyOfName(path.stem().string());
+        if (!key || path.extension() != kPageEnding) return;
+        found.emplace_back(used, *key);
+      });
   if (error) return CannotUse(dir_, "cannot be read: " + error.message());
   std::ranges::sort(found, {}, [](const auto& page) { return page.first; });
   std::vector<PageKey> keys;

@@ -192,6 +192,24 @@ TEST_F(PageFilesTest, AFullDiskIsNoError) {
   EXPECT_TRUE(Fetch(*files, {key}).pages.empty());
 }
 
+// As if another server removed a page while this one lists them: a link to
+// nothing is there, and its time cannot be read.
+TEST_F(PageFilesTest, AFileThatGoesWhileTheFolderIsReadIsLeftOut) {
+  const std::string folder = dir_ + "/kv-" + kFingerprint.substr(0, 32);
+  fs::create_directory(folder);
+  for (const std::string& in : {folder, dir_}) {
+    fs::create_symlink("nothing", in + "/kv-" + std::string(29, 'b') + ".page");
+  }
+  auto files = MustOpen();
+  EXPECT_EQ(files->num_pages(), 0);
+  const PageKey key = KeyOf(*files, 1);
+  Keep(*files, key, 1);
+  files.reset();
+  files = MustOpen();
+  EXPECT_EQ(files->num_pages(), 1);
+  EXPECT_EQ(Fetch(*files, {key}).pages.size(), 1u);
+}
+
 TEST_F(PageFilesTest, RefusesWhatCannotBeUsed) {
   const auto small = PageFiles::Open({.dir = dir_,
                                       .fingerprint = kFingerprint,
