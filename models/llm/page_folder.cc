@@ -24,6 +24,7 @@ namespace {
 namespace fs = std::filesystem;
 
 constexpr auto kForgottenAfter = std::chrono::hours(24 * 30);
+constexpr auto kTouchedEvery = std::chrono::seconds(3600);
 constexpr auto kTemporaryFor = std::chrono::minutes(10);
 constexpr char kPageEnding[] = ".page";
 constexpr char kTemporaryEnding[] = ".tmp";
@@ -168,15 +169,15 @@ std::string PageFolder::PathOf(const PageKey& key) const {
 
 StatusOr<std::vector<PageKey>> PageFolder::Find() const {
   std::error_code error;
-  RemoveForgotten(dir_);
   fs::create_directory(folder_, error);
   if (error) return CannotUse(dir_, "cannot be used: " + error.message());
   fs::permissions(folder_, fs::perms::owner_all, error);
   fs::last_write_time(folder_, fs::file_time_type::clock::now(), error);
+  RemoveForgotten(dir_);
   std::vector<std::pair<fs::file_time_type, PageKey>> found;
   const auto now = fs::file_time_type::clock::now();
-  error = ForEachEntry(
-      folder_, [&](const fs::path& path, fs::file_time_type used) {
+  error =
+      ForEachEntry(folder_, [&](const fs::path& path, fs::file_time_type used) {
         if (path.extension() == kTemporaryEnding) {
           std::error_code ignored;
           if (now - used > kTemporaryFor) fs::remove(path, ignored);
@@ -194,6 +195,13 @@ StatusOr<std::vector<PageKey>> PageFolder::Find() const {
 }
 
 int PageFolder::Write(const PageKey& key, const Bytes& bytes) const {
+  const int cause = WriteOnce(key, bytes);
+  if (cause != ENOENT) return cause;
+  if (mkdir(folder_.c_str(), 0700) != 0 && errno != EEXIST) return cause;
+  return WriteOnce(key, bytes);
+}
+
+int PageFolder::WriteOnce(const PageKey& key, const Bytes& bytes) const {
   const std::string path = PathOf(key);
   const std::string beside =
       path + "." + std::to_string(gettid()) + kTemporaryEnding;
@@ -224,10 +232,26 @@ PageFolder::Found PageFolder::Read(const PageKey& key) const {
       file.ReadAll(bytes.data(), bytes.size()) && header.magic == kMagic &&
       header.key == key && header.sha256 == DigestOf(key, bytes)) {
     futimens(file.fd(), nullptr);  // used now
+    Touch();
     return {.bytes = std::move(bytes)};
   }
   unlink(path.c_str());
   return {.bytes = std::nullopt, .is_damaged = true};
+}
+
+// Reading pages does not change the folder's own time, by which another server
+// tells that nobody uses it.
+void PageFolder::Touch() const {
+  const int64_t now = std::chrono::duration_cast<std::chrono::seconds>(
+                          std::chrono::steady_clock::now().time_since_epoch())
+                          .count();
+  int64_t before = touched_s_.load(std::memory_order_relaxed);
+  if (before >= 0 && now - before < kTouchedEvery.count()) return;
+  // Of several threads one does it.
+  if (touched_s_.compare_exchange_strong(before, now,
+                                         std::memory_order_relaxed)) {
+    utimensat(AT_FDCWD, folder_.c_str(), nullptr, 0);
+  }
 }
 
 void PageFolder::Remove(const PageKey& key) const {

@@ -185,7 +185,9 @@ TEST_F(PageFilesTest, MorePagesAtOnceThanMayBeThereLeaveNoFilesBehind) {
 TEST_F(PageFilesTest, AFullDiskIsNoError) {
   auto files = MustOpen();
   const PageKey key = KeyOf(*files, 1);
-  fs::remove_all(dir_ + "/kv-" + kFingerprint.substr(0, 32));
+  const std::string folder = dir_ + "/kv-" + kFingerprint.substr(0, 32);
+  fs::remove_all(folder);
+  std::ofstream(folder) << "no folder";
   Keep(*files, key, 1);
   while (files->Holds(key)) {
   }
@@ -208,6 +210,47 @@ TEST_F(PageFilesTest, AFileThatGoesWhileTheFolderIsReadIsLeftOut) {
   files = MustOpen();
   EXPECT_EQ(files->num_pages(), 1);
   EXPECT_EQ(Fetch(*files, {key}).pages.size(), 1u);
+}
+
+TEST_F(PageFilesTest, AFolderWhosePagesAreReadIsNotForgotten) {
+  const std::string folder = dir_ + "/kv-" + kFingerprint.substr(0, 32);
+  const auto long_ago =
+      fs::file_time_type::clock::now() - std::chrono::hours(24 * 31);
+  const auto start_another = [&] {
+    MustOpen(1 << 20, std::string(64, 'b'));
+    return fs::exists(folder);
+  };
+  auto files = MustOpen();
+  const PageKey key = KeyOf(*files, 1);
+  Keep(*files, key, 1);
+  files.reset();
+  fs::last_write_time(folder, long_ago);
+  files = MustOpen();
+  EXPECT_EQ(files->num_pages(), 1) << "it is not another's";
+  fs::last_write_time(folder, long_ago);
+  ASSERT_EQ(Fetch(*files, {key}).pages.size(), 1u);
+  EXPECT_TRUE(start_another());
+  // Not at each read: an hour is nothing beside 30 days.
+  fs::last_write_time(folder, long_ago);
+  ASSERT_EQ(Fetch(*files, {key}).pages.size(), 1u);
+  EXPECT_LT(fs::last_write_time(folder), long_ago + std::chrono::hours(24));
+  EXPECT_FALSE(start_another());
+}
+
+TEST_F(PageFilesTest, AFolderThatIsGoneIsMadeAgain) {
+  auto files = MustOpen();
+  const PageKey first = KeyOf(*files, 1);
+  Keep(*files, first, 1);
+  files.reset();
+  files = MustOpen();
+  fs::remove_all(dir_ + "/kv-" + kFingerprint.substr(0, 32));
+  EXPECT_TRUE(Fetch(*files, {first}).pages.empty());
+  const PageKey second = KeyOf(*files, 2);
+  Keep(*files, second, 2);
+  files.reset();
+  files = MustOpen();
+  EXPECT_EQ(files->num_pages(), 1);
+  EXPECT_EQ(Fetch(*files, {second}).pages.size(), 1u);
 }
 
 TEST_F(PageFilesTest, RefusesWhatCannotBeUsed) {
