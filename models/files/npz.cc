@@ -329,23 +329,24 @@ StatusOr<Tensor> ParseNpy(std::span<const std::byte> bytes,
   // A string costs memory even when it is empty.
   constexpr int64_t kLeastOfString = 64;
   const bool strings = header.dtype == kString;
-  const int64_t size = header.shape.num_elements() *
-                       (strings ? std::max(header.width, kLeastOfString)
-                                : header.element_bytes());
-  if (size > limits.max_bytes) {
+  const int64_t count = header.shape.num_elements();
+  const int64_t each =
+      strings ? std::max(header.width, kLeastOfString) : header.element_bytes();
+  // Their product may be beyond int64_t where strings are wide.
+  if (count > limits.max_bytes / each) {
     return ResourceExhausted("the array " +
                              TypeText(header.dtype, header.shape) +
                              " is larger than the limit of " +
                              std::to_string(limits.max_bytes) + " bytes");
   }
   const auto data = bytes.subspan(head + length);
-  if (static_cast<int64_t>(data.size()) <
-      header.shape.num_elements() * header.element_bytes()) {
+  if (static_cast<int64_t>(data.size()) < count * header.element_bytes()) {
     return DataLoss("the array " + TypeText(header.dtype, header.shape) +
                     " has only " + std::to_string(data.size()) +
                     " bytes; the file is truncated");
   }
   if (strings) return StringsOf(header, data);
+  const int64_t size = count * each;
   Tensor tensor = Tensor::Make(header.dtype, header.shape);
   if (header.fortran) {
     FromFortran(header.shape, DTypeBytes(header.dtype), data.data(),

@@ -84,6 +84,23 @@ TEST(Npz, GivesBackWhatItWrote) {
   EXPECT_EQ((*back)[2].tensor.data<float>()[0], 1.5f);
 }
 
+// The widths of all these strings together are 2^63 bytes, and 2^64, which an
+// int64_t has as less than the limit.
+TEST(Npz, StringsBeyondAllNumbersAreLargerThanTheLimit) {
+  for (const char* shape : {"137438953472", "274877906944"}) {
+    const std::string header =
+        "{'descr': '<U16777216', 'fortran_order': False, 'shape': (" +
+        std::string(shape) + ",), }";
+    EXPECT_THAT(ErrorOf(Npy(header, "abcd")),
+                HasSubstr("larger than the limit"))
+        << shape;
+  }
+  EXPECT_THAT(ErrorOf(Npy("{'descr': '<U16777216', 'fortran_order': False, "
+                          "'shape': (0, 137438953472), }",
+                          "")),
+              "");
+}
+
 TEST(Npz, ToldApartWhatIsWrong) {
   const std::string good =
       "{'descr': '<f4', 'fortran_order': False, 'shape': (1,), }";
