@@ -2,6 +2,8 @@
 // bounds what lives at once and the time spent copying with one number.
 #include "models/text/jinja/runtime.h"
 
+#include <algorithm>
+
 namespace millrace::models::jinja {
 namespace {
 
@@ -22,7 +24,7 @@ Status Runtime::Step(int64_t steps) {
 }
 
 Status Runtime::Make(int64_t bytes) {
-  bytes_ += bytes;
+  bytes_ += std::max<int64_t>(bytes, 0);
   const int64_t limit = limits_.max_output_bytes * kMadePerOutputByte;
   if (bytes_ <= limit) return OkStatus();
   return InvalidArgument("the chat template makes more than " +

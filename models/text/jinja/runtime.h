@@ -25,7 +25,9 @@ class Runtime {
 
   // INVALID_ARGUMENT when the limit is passed.
   Status Step(int64_t steps = 1);
-  Status Make(int64_t bytes);  // memory for values, never given back
+  // Memory for values, never given back: below 0, as widths of texts may be,
+  // counts as 0.
+  Status Make(int64_t bytes);
 
   // Values that cost memory; these pay for it.
   StatusOr<Value> MakeString(Text text);

@@ -50,7 +50,9 @@ StatusOr<Text> Apply(Runtime& runtime, const Value& value,
     ++at;
   }
   int64_t width = 0;
-  for (; IsDecimal(peek()); ++at) width = width * 10 + (peek() - '0');
+  for (; IsDecimal(peek()); ++at) {
+    width = std::min<int64_t>(width * 10 + (peek() - '0'), kMaxWidth + 1);
+  }
   if (width > kMaxWidth) return InvalidArgument("a width is above 100000");
   RETURN_IF_ERROR(runtime.Make(width));
   const bool number = value.IsNumber() && !value.Is(Value::Kind::kBool);

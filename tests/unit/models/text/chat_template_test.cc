@@ -172,6 +172,30 @@ TEST(ChatTemplate, OutputAndValuesAreLimited) {
   EXPECT_THAT(ErrorOf(twice + "{{ ns.x | tojson }}"), HasSubstr("steps"));
 }
 
+// What a width below 0 would give back, more than all this could use up.
+TEST(ChatTemplate, NegativeWidthsPayForNothing) {
+  const ChatTemplate::Limits limits{.max_output_bytes = 1000};
+  const std::string much =
+      "{% set ns = namespace(x='a' * 900) %}{% for i in range(50) %}"
+      "{% set ns.x = 'a' * 900 %}{% endfor %}";
+  ASSERT_THAT(ErrorOf(much, "", limits), HasSubstr("bytes of values"));
+  for (const std::string made :
+       {"''|center(-2147483648)", "'a'|indent(-2147483648)",
+        "'a'.ljust(-2147483648)", "'a'.zfill(-2147483648)"}) {
+    EXPECT_THAT(ErrorOf("{% set y = " + made + " %}" + much, "", limits),
+                HasSubstr("bytes of values"))
+        << made;
+  }
+  EXPECT_EQ(Marked("{{ 'a'|center(-9) }}{{ 'b'|indent(-9) }}"), "ab");
+  // 2^64 - 2^31, and one that is 2^64.
+  for (const std::string width :
+       {"18446744071562067968", "18446744073709551616", "100001"}) {
+    EXPECT_THAT(ErrorOf("{{ '{:" + width + "}'.format('x') }}"),
+                HasSubstr("a width is above 100000"))
+        << width;
+  }
+}
+
 TEST(ChatTemplate, NestingIsLimited) {
   const std::string open(5000, '('), close(5000, ')');
   EXPECT_THAT(ErrorOf("{{ " + open + "1" + close + " }}"),
