@@ -211,6 +211,16 @@ bool ComposesText(std::string_view pre) {
   return pre == "qwen2" || pre == "olmo";
 }
 
+// Whether texts begin with the model's BOS where no key says so:
+// SentencePiece's BPE, and byte-level BPE of these names. Source:
+// llama_vocab::impl::load of llama.cpp.
+bool BeginsWithBos(const Vocabulary& vocabulary) {
+  if (vocabulary.model != "gpt2") return vocabulary.model == "llama";
+  const std::string_view pre = vocabulary.pre;
+  return pre == "llama-bpe" || pre == "llama3" || pre == "llama-v3" ||
+         pre == "tekken";
+}
+
 }  // namespace
 
 void AddKnownEnds(Vocabulary& vocabulary) {
@@ -300,7 +310,7 @@ StatusOr<Vocabulary> ReadVocabulary(const GgufFile& file) {
                     out.eog_ids.end());
   ASSIGN_OR_RETURN(out.add_bos,
                    file.Bool("tokenizer.ggml.add_bos_token",
-                             out.model == "llama" && out.bos_id >= 0));
+                             BeginsWithBos(out) && out.bos_id >= 0));
   return out;
 }
 

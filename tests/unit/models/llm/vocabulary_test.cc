@@ -63,6 +63,31 @@ TEST(Vocabulary, TextIsComposedWhereTheFamilyDoes) {
   }
 }
 
+// As llama.cpp decides it; files of its converter may leave the key out.
+TEST(Vocabulary, TextsOfLlama3AndTekkenBeginWithBosUnlessAKeySaysNo) {
+  for (const auto& [pre, begins] :
+       {std::pair("llama-bpe", true), std::pair("llama3", true),
+        std::pair("llama-v3", true), std::pair("tekken", true),
+        std::pair("llama4", false), std::pair("dbrx", false),
+        std::pair("qwen2", false), std::pair("gpt-2", false)}) {
+    for (const int key : {-1, 0, 1}) {  // -1: absent
+      for (const bool has_bos : {true, false}) {
+        GgufBytes out;
+        out.String("tokenizer.ggml.model", "gpt2");
+        out.String("tokenizer.ggml.pre", pre);
+        out.Strings("tokenizer.ggml.tokens",
+                    std::vector<std::string>{"a", "<s>"});
+        if (has_bos) out.Uint32("tokenizer.ggml.bos_token_id", 1);
+        if (key >= 0) out.Bool("tokenizer.ggml.add_bos_token", key == 1);
+        const StatusOr<Vocabulary> read = Read(out.Finish());
+        ASSERT_TRUE(read.ok()) << read.status().ToString();
+        EXPECT_EQ(read->add_bos, key >= 0 ? key == 1 : begins && has_bos)
+            << pre << ", key " << key << ", bos " << has_bos;
+      }
+    }
+  }
+}
+
 TEST(Vocabulary, TablesOfCharactersAreRefused) {
   GgufBytes out;
   out.String("tokenizer.ggml.model", "t5");
