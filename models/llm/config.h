@@ -50,6 +50,9 @@ struct ModelConfig {
       0;  // values of each head that are rotated, the first ones
   // Pairs to rotate are (2i, 2i + 1), else (i, i + rope_dims / 2).
   bool rope_interleaved = false;
+  // The converter to GGUF changed the places of q's and k's rows, so that pairs
+  // that stood rope_dims / 2 apart became neighbours.
+  bool qk_rows_moved = false;
   float attention_scale = 0;   // multiplies q · k
   QTemperature q_temperature;  // of the layers whose q is tempered
   float embedding_scale = 1;   // multiplies the embedding's rows

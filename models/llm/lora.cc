@@ -210,8 +210,9 @@ std::string Shape(const Thin& thin) {
   return std::to_string(thin.rows) + " x " + std::to_string(thin.columns);
 }
 
-// Rows of q and k as GGUF files of some families have them: the two of a pair
-// that is rotated are neighbours.
+// Rows of q and k as GGUF files of some families have them
+// (ModelConfig::qk_rows_moved): the two of a pair that is rotated are
+// neighbours.
 int64_t Interleaved(int64_t row, int64_t head_dim) {
   const int64_t head = row / head_dim;
   const int64_t within = row % head_dim;
@@ -319,7 +320,7 @@ StatusOr<std::shared_ptr<const LoraAdapter>> Load(const std::string& path,
   if (std::filesystem::is_directory(path, error)) {
     ASSIGN_OR_RETURN(scale, ReadPeftConfig(path));
     ASSIGN_OR_RETURN(pairs, ReadPeft(path, base));
-    interleave = base.config.rope_interleaved;
+    interleave = base.config.qk_rows_moved;
   } else if (std::filesystem::exists(path, error)) {
     ASSIGN_OR_RETURN(const GgufFile file, GgufFile::Open(path));
     ASSIGN_OR_RETURN(scale, ReadGgufScale(file, base));

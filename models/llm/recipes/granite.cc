@@ -5,7 +5,8 @@
 namespace millrace::models {
 
 Status DescribeGranite(const ModelSource& source, ModelConfig& config) {
-  config.rope_interleaved = !source.as_trained();
+  config.qk_rows_moved = !source.as_trained();
+  config.rope_interleaved = config.qk_rows_moved;
   float divisor = 1;
   const std::pair<const char*, float*> scales[] = {
       {"embedding_scale", &config.embedding_scale},

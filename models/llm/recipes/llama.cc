@@ -7,7 +7,8 @@
 namespace millrace::models {
 
 Status DescribeLlama(const ModelSource& source, ModelConfig& config) {
-  config.rope_interleaved = !source.as_trained();
+  config.qk_rows_moved = !source.as_trained();
+  config.rope_interleaved = config.qk_rows_moved;
   ASSIGN_OR_RETURN(const int64_t experts, source.Int("expert_count", 0));
   if (experts > 0) RETURN_IF_ERROR(SetExperts(source, true, config));
   return SetWindows(

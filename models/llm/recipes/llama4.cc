@@ -48,7 +48,7 @@ Status SetTemperature(const ModelSource& source, ModelConfig& config) {
 }  // namespace
 
 Status DescribeLlama4(const ModelSource& source, ModelConfig& config) {
-  // Folders have pairs side by side, too.
+  // Pairs are neighbours from training on, in folders and GGUF files.
   config.rope_interleaved = true;
   RETURN_IF_ERROR(SetExperts(source, false, config));
   ExpertConfig& experts = config.experts;

@@ -5,7 +5,8 @@
 namespace millrace::models {
 
 Status DescribeSmolLm3(const ModelSource& source, ModelConfig& config) {
-  config.rope_interleaved = !source.as_trained();
+  config.qk_rows_moved = !source.as_trained();
+  config.rope_interleaved = config.qk_rows_moved;
   RETURN_IF_ERROR(SetRotated(source, config));
   return SetWindows(
              source, [](int32_t) { return true; }, config)

@@ -10,7 +10,6 @@
 #include <filesystem>
 #include <fstream>
 #include <nlohmann/json.hpp>
-#include <tuple>
 
 #include "models/cpu/isa.h"
 #include "models/llm/live_lora.h"
@@ -19,6 +18,7 @@
 #include "models/llm/lora_packing.h"
 #include "models/llm/teacher_forcing.h"
 #include "tests/support/temp_path.h"
+#include "tests/unit/models/llm/random_adapter.h"
 #include "tests/unit/models/llm/step_driver.h"
 
 namespace millrace::models {
@@ -153,53 +153,6 @@ TEST(LoraFile, WhatIsNotServedIsToldBesideWhatItHolds) {
   fs::remove_all(folder);
 }
 
-// Writes an adapter of random q, v and o projections that fits a folder.
-std::string RandomAdapter(const std::string& base) {
-  constexpr int kRank = 3;
-  std::ifstream in(kData + base + "/config.json");
-  const Json config = Json::parse(in);
-  const int64_t hidden = config["hidden_size"];
-  const int64_t head_dim = config["head_dim"];
-  const int64_t q = head_dim * config["num_attention_heads"].get<int64_t>();
-  const int64_t kv = head_dim * config["num_key_value_heads"].get<int64_t>();
-  Json header = Json::object();
-  std::vector<float> values;
-  uint32_t state = 7;
-  const auto add = [&](const std::string& name, int64_t rows, int64_t columns) {
-    const size_t begin = values.size() * sizeof(float);
-    for (int64_t i = 0; i < rows * columns; ++i) {
-      state = state * 1664525u + 1013904223u;
-      values.push_back(static_cast<float>(state >> 8) / (1 << 24) - 0.5f);
-    }
-    header[name] = {{"dtype", "F32"},
-                    {"shape", {rows, columns}},
-                    {"data_offsets", {begin, values.size() * sizeof(float)}}};
-  };
-  const int64_t layers = config["num_hidden_layers"];
-  for (int64_t layer = 0; layer < layers; ++layer) {
-    const std::string before = "base_model.model.model.layers." +
-                               std::to_string(layer) + ".self_attn.";
-    for (const auto& [name, inputs, outputs] :
-         {std::tuple("q_proj", hidden, q), std::tuple("v_proj", hidden, kv),
-          std::tuple("o_proj", q, hidden)}) {
-      add(before + name + ".lora_A.weight", kRank, inputs);
-      add(before + name + ".lora_B.weight", outputs, kRank);
-    }
-  }
-  const std::string folder = TempPath("random_adapter");
-  fs::create_directories(folder);
-  const std::string text = header.dump();
-  const uint64_t size = text.size();
-  std::ofstream out(folder + "/adapter_model.safetensors", std::ios::binary);
-  out.write(reinterpret_cast<const char*>(&size), sizeof size);
-  out << text;
-  out.write(reinterpret_cast<const char*>(values.data()),
-            static_cast<std::streamsize>(values.size() * sizeof(float)));
-  std::ofstream(folder + "/adapter_config.json")
-      << R"({"peft_type": "LORA", "r": 3, "lora_alpha": 6, "bias": "none"})";
-  return folder;
-}
-
 // The bits of a completion are the same alone and beside sequences with another
 // adapter, kept in other numbers too, and with none, in chunks of any size, on
 // any number of threads; also where layers are mixtures of experts, slide or
@@ -214,7 +167,7 @@ TEST_P(LoraBits, AreTheSameAloneAndAmongOthers) {
   const std::string base = GetParam().base;
   const bool made = base != "hf_llama_yarn";
   const std::string path =
-      made ? RandomAdapter(base) : std::string(kData) + "lora_llama";
+      made ? RandomAdapter(kData + base) : std::string(kData) + "lora_llama";
   std::vector<DriverRequest> requests;
   for (int32_t i = 0; i < 9; ++i) {
     DriverRequest request;
