@@ -170,6 +170,11 @@ Status FindExpertBiases(const ModelConfig& config, const std::string& blk,
       return Unimplemented("the biases '" + std::string(all->name) +
                            "' are quantised; F32, F16 and BF16 are served");
     }
+    if (all->data.empty()) {
+      return InvalidArgument("the biases '" + std::string(all->name) +
+                             "' have no data; if the file is in packed form, "
+                             "make it again with `millrace convert`");
+    }
     for (int64_t i = 0; i < experts.count; ++i) {
       layer.experts[static_cast<size_t>(i)].*bias = PartOf(*all, i, 1, out);
     }

@@ -107,6 +107,12 @@ void AddVocabulary(const Vocabulary& vocabulary, GgufWriter& writer) {
   writer.AddInts("millrace.packed.eog_ids", ends);
 }
 
+// Whether the backend has the tensor among its packed bytes. Biases of experts
+// are matrices, a row for each expert, and are no weights of a layer.
+bool IsPacked(std::string_view name, const FileTensor& tensor) {
+  return tensor.num_dims >= 2 && !name.ends_with(".bias");
+}
+
 Status Malformed(const std::string& why) {
   return InvalidArgument("the packed part of the file is damaged: " + why +
                          "; make the file again with `millrace convert`");
@@ -214,7 +220,7 @@ Status WritePacked(const ModelSource& source, const Backend& backend,
   std::vector<std::string> names;
   std::vector<int64_t> types, dims;
   for (const auto& [name, tensor] : source.NamedTensors()) {
-    if (tensor->num_dims < 2) {
+    if (!IsPacked(name, *tensor)) {
       writer.AddTensor(
           name, tensor->type,
           std::span(tensor->dims).first(static_cast<size_t>(tensor->num_dims)),

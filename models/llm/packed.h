@@ -1,7 +1,7 @@
 // The packed form of a model: weights as a backend lays them out in memory, so
 // that a start copies them instead of re-laying them. The file is a GGUF with
 // the model's own keys (under their GGUF names, whatever it came from), its
-// vectors, one tensor of packed bytes, and these keys:
+// vectors and biases, one tensor of packed bytes, and these keys:
 //
 //   millrace.packed.version        1
 //   millrace.packed.layout         Backend::PackedLayout() of the writer

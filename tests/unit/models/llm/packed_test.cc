@@ -12,6 +12,8 @@
 #include <string>
 
 #include "models/cpu/isa.h"
+#include "models/llm/gguf_source.h"
+#include "models/llm/llm_plan.h"
 #include "models/llm/model.h"
 #include "models/llm/teacher_forcing.h"
 #include "tests/data/tiny_gguf.h"
@@ -118,13 +120,45 @@ TEST(PackedFamilies, GiveTheBitsOfTheOriginal) {
   const std::string packed = TempPath("packed_family.gguf");
   for (const char* folder :
        {"tests/data/hf_phi3", "tests/data/hf_gpt2", "tests/data/hf_mixtral",
-        "tests/data/hf_qwen2moe/model.gguf"}) {
+        "tests/data/hf_qwen2moe/model.gguf", "tests/data/hf_qwen2moe",
+        "tests/data/hf_gpt_oss", "tests/data/hf_gpt_oss/model.gguf",
+        "tests/data/hf_gpt_oss_mxfp4", "tests/data/hf_gpt_oss_mxfp4/model.gguf",
+        "tests/data/hf_llama4", "tests/data/hf_llama4/model.gguf",
+        "tests/data/hf_gemma3", "tests/data/hf_starcoder2"}) {
     LlmOptions options = TinyOptions(2);
     options.settings.max_model_len = 128;
     const Status status = ConvertLlm(folder, packed, options);
     ASSERT_TRUE(status.ok()) << status.ToString();
     EXPECT_EQ(LogitsOf(folder, options), LogitsOf(packed, options)) << folder;
   }
+  EXPECT_EQ(std::remove(packed.c_str()), 0);
+}
+
+// As files were written that left the biases of experts out.
+TEST(PackedFamilies, BiasesOfExpertsWithoutDataAreRefused) {
+  const std::string packed = TempPath("packed_biases.gguf");
+  ASSERT_TRUE(ConvertLlm("tests/data/hf_gpt_oss", packed, TinyOptions(1)).ok());
+  std::ifstream in(packed, std::ios::binary);
+  std::string bytes(std::istreambuf_iterator<char>(in), {});
+  const std::string name = "blk.0.ffn_up_exps.bias";
+  const size_t at = bytes.find(name);
+  ASSERT_NE(at, std::string::npos);
+  bytes[at] = 'x';
+  StatusOr<GgufFile> file = GgufFile::Parse(std::as_bytes(std::span(bytes)));
+  ASSERT_TRUE(file.ok()) << file.status().ToString();
+  StatusOr<std::optional<PackedForm>> form = ReadPackedForm(*file);
+  ASSERT_TRUE(form.ok() && *form) << form.status().ToString();
+  FileTensor bias = *file->FindTensor("x" + name.substr(1));
+  EXPECT_EQ(bias.num_dims, 2);
+  bias.name = name;
+  bias.data = {};
+  (*form)->matrices.push_back(bias);
+  const GgufSource source(*std::move(file), *std::move(form));
+  const Status status = PlanLlm(source).status();
+  EXPECT_EQ(status.code(), StatusCode::kInvalidArgument);
+  EXPECT_NE(status.message().find("'" + name + "' have no data"),
+            std::string_view::npos)
+      << status.ToString();
   EXPECT_EQ(std::remove(packed.c_str()), 0);
 }
 
