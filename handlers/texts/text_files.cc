@@ -7,6 +7,8 @@
 #include <fstream>
 #include <iterator>
 #include <nlohmann/json.hpp>
+#include <optional>
+#include <string_view>
 #include <system_error>
 #include <utility>
 
@@ -14,6 +16,7 @@
 #include "config/task_settings.h"
 #include "handlers/tasks/labels.h"
 #include "models/text/hf_tokenizer.h"
+#include "models/text/sentence_files.h"
 
 namespace millrace::handlers {
 namespace {
@@ -40,19 +43,34 @@ StatusOr<std::string> ReadFile(const std::string& path) {
   return text;
 }
 
-// Beside the graph or in the folder above; null when it is in neither.
-StatusOr<Json> Optional(const TaskParts& parts, const std::string& name) {
+// Beside the graph or in the folder above; nothing when it is in neither.
+std::optional<std::string> Beside(const TaskParts& parts,
+                                  const std::string& name) {
   const fs::path beside = fs::path(parts.path).parent_path();
   for (const fs::path& folder : {beside, beside.parent_path()}) {
     std::error_code error;
     const fs::path file = folder / name;
-    if (!fs::is_regular_file(file, error)) continue;
-    ASSIGN_OR_RETURN(const std::string text, ReadFile(file));
-    StatusOr<Json> json = ParseJson(text);
-    if (!json.ok()) return json.status().Prefixed("'" + file.string() + "'");
-    return json;
+    if (fs::is_regular_file(file, error)) return file.string();
   }
-  return Json();
+  return std::nullopt;
+}
+
+// What `read` makes of such a file; `otherwise` when there is none.
+template <typename T>
+StatusOr<T> Optional(const TaskParts& parts, const std::string& name,
+                     StatusOr<T> (*read)(std::string_view), T otherwise) {
+  const std::optional<std::string> file = Beside(parts, name);
+  if (!file) return otherwise;
+  ASSIGN_OR_RETURN(const std::string text, ReadFile(*file));
+  StatusOr<T> out = read(text);
+  if (!out.ok()) return out.status().Prefixed("'" + *file + "'");
+  return out;
+}
+
+StatusOr<Json> Optional(const TaskParts& parts, const std::string& name) {
+  return Optional<Json>(
+      parts, name, [](std::string_view text) { return ParseJson(text); },
+      Json());
 }
 
 // The number, or `otherwise` where there is none that makes sense.
@@ -108,42 +126,19 @@ Status ReadLengths(const TaskParts& parts, const Json& config, TextFiles& out) {
 
 Status ReadPooling(const TaskParts& parts, TextFiles& out) {
   const config::TextTaskSettings& settings = parts.settings->text;
-  ASSIGN_OR_RETURN(const Json pooling,
-                   Optional(parts, "1_Pooling/config.json"));
   if (settings.pooling != "auto") {
     ASSIGN_OR_RETURN(out.pooling, PoolingFromName(settings.pooling));
-  } else if (pooling.is_object()) {
-    const std::pair<const char*, Pooling> modes[] = {
-        {"pooling_mode_cls_token", Pooling::kCls},
-        {"pooling_mode_max_tokens", Pooling::kMax},
-        {"pooling_mode_lasttoken", Pooling::kLast},
-        {"pooling_mode_mean_tokens", Pooling::kMean}};
-    int num_modes = 0;
-    for (const auto& [key, mode] : modes) {
-      if (pooling.value(key, Json()) != true) continue;
-      out.pooling = mode;
-      ++num_modes;
-    }
-    if (num_modes != 1) {
-      return Unimplemented(
-          "1_Pooling/config.json does not choose one of mean, cls, max and "
-          "last; name one by task_options.pooling");
+  } else {
+    ASSIGN_OR_RETURN(const std::string mode,
+                     Optional<std::string>(parts, "1_Pooling/config.json",
+                                           &models::ReadPoolingMode, ""));
+    if (!mode.empty()) {
+      ASSIGN_OR_RETURN(out.pooling, PoolingFromName(mode));
     }
   }
-  ASSIGN_OR_RETURN(const Json modules, Optional(parts, "modules.json"));
-  bool has_step = !modules.is_array();
-  for (const Json& module : modules) {
-    if (!module.is_object()) continue;
-    const Json type = module.value("type", Json());
-    if (!type.is_string()) continue;
-    const auto& name = type.get_ref<const std::string&>();
-    has_step = has_step || name.ends_with(".Normalize");
-    if (name.ends_with(".Dense")) {
-      return Unimplemented(
-          "modules.json has a dense layer behind the pooling, which is not "
-          "supported; export the model with it");
-    }
-  }
+  ASSIGN_OR_RETURN(
+      const bool has_step,
+      Optional<bool>(parts, "modules.json", &models::ReadNormalizes, true));
   out.normalize =
       settings.normalize == "auto" ? has_step : settings.normalize == "true";
   return OkStatus();
