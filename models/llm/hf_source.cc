@@ -4,6 +4,7 @@
 #include "models/llm/hf_source.h"
 
 #include <algorithm>
+#include <array>
 #include <cstring>
 #include <filesystem>
 #include <iterator>
@@ -19,6 +20,8 @@
 #include "models/llm/hf_experts.h"
 #include "models/llm/vocabulary.h"
 #include "models/text/hf_tokenizer.h"
+#include "models/text/post_processor.h"
+#include "models/text/sentence_files.h"
 #include "models/text/sentence_model.h"
 #include "models/text/tekken.h"
 
@@ -351,8 +354,7 @@ StatusOr<Vocabulary> HfSource::ReadTokenizer() const {
   if (texts.bos.empty()) texts.bos = TokenText(specials, "bos_token");
   if (texts.eos.empty()) texts.eos = TokenText(specials, "eos_token");
   // What stands around texts that become vectors is not a prompt's business.
-  texts.template_apart =
-      !config_.has_head || Exists(In(folder_, "modules.json"));
+  texts.template_apart = MakesVectors();
   StatusOr<Vocabulary> read = ReadHfTokenizer(text, texts);
   if (!read.ok()) return read.status().Prefixed("'" + path + "'");
   return read;
@@ -400,6 +402,63 @@ StatusOr<std::string> HfSource::ChatTemplateText() const {
         " and none named 'default'; give the one to use with chat_template");
   }
   return std::string();
+}
+
+bool HfSource::MakesVectors() const {
+  return !config_.has_head || Exists(In(folder_, "modules.json"));
+}
+
+// The last row where no file says another.
+Status HfSource::ReadPooling(VectorForm& form) const {
+  const std::string path = In(folder_, "1_Pooling/config.json");
+  form.pooling_type = 3;
+  if (Exists(path)) {
+    ASSIGN_OR_RETURN(const std::string text, ReadText(path, kMaxJsonBytes));
+    const StatusOr<std::string> mode = ReadPoolingMode(text);
+    if (!mode.ok()) return mode.status().Prefixed("'" + path + "'");
+    if (*mode == "max") {
+      return Unimplemented("'" + path +
+                           "' chooses max, which no key of a GGUF can say");
+    }
+    form.pooling_type = *mode == "mean" ? 1 : *mode == "cls" ? 2 : 3;
+  }
+  const std::string modules = In(folder_, "modules.json");
+  if (!Exists(modules)) return OkStatus();
+  ASSIGN_OR_RETURN(const std::string text, ReadText(modules, kMaxJsonBytes));
+  const StatusOr<bool> normalizes = ReadNormalizes(text);
+  if (!normalizes.ok())
+    return normalizes.status().Prefixed("'" + modules + "'");
+  if (*normalizes) return OkStatus();
+  return Unimplemented("'" + modules +
+                       "' does not normalise vectors, which no key of a GGUF "
+                       "can say");
+}
+
+StatusOr<std::optional<VectorForm>> HfSource::ReadVectorForm() const {
+  if (!MakesVectors()) return std::optional<VectorForm>();
+  VectorForm form;
+  RETURN_IF_ERROR(ReadPooling(form));
+  const std::string path = In(folder_, "tokenizer.json");
+  ASSIGN_OR_RETURN(const std::string json, ReadText(path, kMaxTokenizerBytes));
+  ASSIGN_OR_RETURN(Vocabulary vocabulary, ReadTokenizer());
+  ASSIGN_OR_RETURN(const auto tokenizer,
+                   Tokenizer::Create(std::move(vocabulary)));
+  const StatusOr<PostProcessor> around =
+      PostProcessor::FromJson(json, *tokenizer);
+  if (!around.ok()) return around.status().Prefixed("'" + path + "'");
+  constexpr int32_t kText = -1;  // in the place of a text
+  const std::vector<int32_t> ids =
+      around->Of(std::array{kText}, around->NumAdded(false) + 1).ids;
+  const auto text = std::find(ids.begin(), ids.end(), kText);
+  if (text - ids.begin() > 1 || ids.end() - text > 2) {
+    return Unimplemented(
+        "'" + path + "' puts " + std::to_string(text - ids.begin()) +
+        " tokens before a text and " + std::to_string(ids.end() - text - 1) +
+        " behind it; keys of a GGUF can say one each");
+  }
+  if (text != ids.begin()) form.bos_id = ids.front();
+  if (ids.back() != kText) form.eos_id = ids.back();
+  return std::optional<VectorForm>(form);
 }
 
 StatusOr<GenerationDefaults> HfSource::ReadGenerationDefaults() const {

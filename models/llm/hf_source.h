@@ -47,6 +47,7 @@ class HfSource final : public ModelSource {
   void DropPages() const override;
   StatusOr<Vocabulary> ReadVocabulary() const override;
   StatusOr<std::string> ChatTemplateText() const override;
+  StatusOr<std::optional<VectorForm>> ReadVectorForm() const override;
   StatusOr<GenerationDefaults> ReadGenerationDefaults() const override;
 
  private:
@@ -54,6 +55,9 @@ class HfSource final : public ModelSource {
       : folder_(std::move(folder)), config_(std::move(config)) {}
   Status OpenWeights();
   StatusOr<Vocabulary> ReadTokenizer() const;
+  // The class has no head, or sentence-transformers has written the folder.
+  bool MakesVectors() const;
+  Status ReadPooling(VectorForm& form) const;
   // A plain folder's name as a language model within another class has it.
   std::string NestedName(std::string name) const;
   // Makes a tensor's name that of a plain folder; false: it is not the language

@@ -442,13 +442,18 @@ Status Convert(const std::string& path, const std::string& out,
                const LlmOptions& options) {
   ASSIGN_OR_RETURN(const auto source, OpenModelSource(path));
   ASSIGN_OR_RETURN(const LlmPlan plan, PlanLlm(*source));
+  ASSIGN_OR_RETURN(const std::optional<VectorForm> vectors,
+                   source->ReadVectorForm());
+  ASSIGN_OR_RETURN(const std::string pooling, PoolingOf(*source));
   ASSIGN_OR_RETURN(
       const auto device,
       OpenDevice(options.device, options.settings, options.isa, options.cpus));
   const StepLimits limits = {
       .max_tokens = 1, .max_seqs = 1, .max_pages_per_seq = 1, .max_samples = 1};
-  const std::unique_ptr<Backend> backend = device->NewBackend(
-      ShapeOf(plan.config, plan.tensors, plan.config.context), limits);
+  BackendShape shape = ShapeOf(plan.config, plan.tensors, plan.config.context);
+  // A model of vectors is loaded without its head.
+  shape.hidden_rows = vectors.has_value() || !pooling.empty();
+  const std::unique_ptr<Backend> backend = device->NewBackend(shape, limits);
   RETURN_IF_ERROR(LoadWeights(*source, plan.config, plan.tensors,
                               options.settings.compute_dtype == "int16",
                               QuantizeTo{}, *backend, options.progress)

@@ -64,7 +64,8 @@ void AddSentencePieces(const Vocabulary& vocabulary, GgufWriter& writer) {
   }
 }
 
-void AddVocabulary(const Vocabulary& vocabulary, GgufWriter& writer) {
+void AddVocabulary(const Vocabulary& vocabulary, bool adds_eos,
+                   GgufWriter& writer) {
   writer.AddString("tokenizer.ggml.model", vocabulary.model);
   writer.AddString("tokenizer.ggml.pre", vocabulary.pre);
   writer.AddStrings("tokenizer.ggml.tokens", vocabulary.tokens);
@@ -89,6 +90,7 @@ void AddVocabulary(const Vocabulary& vocabulary, GgufWriter& writer) {
     writer.AddInt("tokenizer.ggml.eos_token_id", vocabulary.eos_id);
   }
   writer.AddBool("tokenizer.ggml.add_bos_token", vocabulary.add_bos);
+  writer.AddBool("tokenizer.ggml.add_eos_token", adds_eos);
   if (vocabulary.model == "gpt2" && vocabulary.pre.empty()) {
     std::vector<std::string> patterns;
     std::vector<int64_t> drops;
@@ -189,11 +191,22 @@ Status WritePacked(const ModelSource& source, const Backend& backend,
   ASSIGN_OR_RETURN(const std::string architecture, source.Architecture());
   writer.AddString("general.architecture", architecture);
   writer.AddString("general.name", source.name());
+  ASSIGN_OR_RETURN(const std::optional<VectorForm> vectors,
+                   source.ReadVectorForm());
   for (const auto& [key, value] : source.values()) {
+    if (vectors && key == "pooling_type") continue;
     AddValue(architecture + "." + key, value, writer);
   }
-  ASSIGN_OR_RETURN(const Vocabulary vocabulary, source.ReadVocabulary());
-  AddVocabulary(vocabulary, writer);
+  ASSIGN_OR_RETURN(Vocabulary vocabulary, source.ReadVocabulary());
+  ASSIGN_OR_RETURN(bool adds_eos, source.AddsEos());
+  if (vectors) {
+    writer.AddInt(architecture + ".pooling_type", vectors->pooling_type);
+    vocabulary.add_bos = vectors->bos_id >= 0;
+    if (vocabulary.add_bos) vocabulary.bos_id = vectors->bos_id;
+    adds_eos = vectors->eos_id >= 0;
+    if (adds_eos) vocabulary.eos_id = vectors->eos_id;
+  }
+  AddVocabulary(vocabulary, adds_eos, writer);
   const StatusOr<std::string> text = source.ChatTemplateText();
   if (!text.ok()) {
     LogWarning("the packed model has no chat template",

@@ -44,7 +44,8 @@ struct PackedForm {
 // part contradicts itself, UNIMPLEMENTED for a version of another time.
 StatusOr<std::optional<PackedForm>> ReadPackedForm(const GgufFile& file);
 
-// Writes the model with the weights that the backend has packed.
+// Writes the model with the weights that the backend has packed. UNIMPLEMENTED
+// for a model of vectors of texts that keys of a GGUF cannot describe.
 Status WritePacked(const ModelSource& source, const Backend& backend,
                    const std::string& path);
 

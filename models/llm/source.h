@@ -15,6 +15,7 @@
 #include <cstdint>
 #include <map>
 #include <memory>
+#include <optional>
 #include <span>
 #include <string>
 #include <string_view>
@@ -44,6 +45,13 @@ struct SourceValue {
 struct PackedWeights {
   std::string layout;
   std::span<const std::byte> bytes;
+};
+
+// How texts become vectors, as keys of a GGUF say it.
+struct VectorForm {
+  int64_t pooling_type = 0;  // 1: mean, 2: the first row, 3: the last
+  int32_t bos_id = -1;       // stands before a text; -1: nothing does
+  int32_t eos_id = -1;       // and behind it
 };
 
 class ModelSource {
@@ -102,6 +110,12 @@ class ModelSource {
   virtual StatusOr<std::string> ChatTemplateText() const = 0;  // "": none
   // Whether the model's end stands behind a text that becomes a vector.
   virtual StatusOr<bool> AddsEos() const { return false; }
+  // Of a model that makes vectors of texts, where other files than those of the
+  // keys say how; else nothing. UNIMPLEMENTED for what keys of a GGUF cannot
+  // say.
+  virtual StatusOr<std::optional<VectorForm>> ReadVectorForm() const {
+    return std::optional<VectorForm>();
+  }
   virtual StatusOr<GenerationDefaults> ReadGenerationDefaults() const {
     return GenerationDefaults{};
   }

@@ -152,6 +152,34 @@ def test_pooling_of_a_repository(tmp_path):
             assert cosine(row["embedding"], vector) > 0.99999
 
 
+def test_a_converted_decoder_gives_the_vectors_of_its_original(tmp_path):
+    source = DATA / "qwen3_embed"
+    mean = tmp_path / "mean"
+    shutil.copytree(source, mean)
+    (mean / "1_Pooling" / "config.json").write_text(
+        '{"pooling_mode_mean_tokens": true}')
+    models = []
+    for name, path in (("folder", source), ("gguf", source / "model.gguf"),
+                       ("mean", mean)):
+        models.append(f"{name}={tmp_path / name}.gguf")
+        subprocess.run([BINARY, "convert", path, f"{tmp_path / name}.gguf",
+                        "--compute-dtype", "f32"], check=True, timeout=60)
+    want = golden(source)
+    with start(*models, f"original={mean}", "--compute-dtype", "f32",
+               "--kv-cache-dtype", "f32") as server:
+        rows = {}
+        for name in ("folder", "gguf", "mean", "original"):
+            got = post(server, "/v1/embeddings", {
+                "model": name, "input": want["texts"]})
+            assert got["usage"]["prompt_tokens"] == sum(map(len, want["ids"]))
+            rows[name] = [row["embedding"] for row in got["data"]]
+    for i, text in enumerate(want["texts"]):
+        assert cosine(rows["folder"][i], want["last"][i]) > 0.99999, text
+        assert cosine(rows["mean"][i], want["mean"][i]) > 0.99999, text
+    assert rows["folder"] == rows["gguf"]
+    assert rows["mean"] == rows["original"]
+
+
 def test_reranking_of_modernbert(server):
     want = json.loads((DATA / "modernbert_rerank" / "golden.json").read_text())
     rows = short(want)

@@ -291,5 +291,143 @@ TEST(PackedFolder, ScoresOfUnigramStayDoubles) {
   EXPECT_EQ(std::remove(packed.c_str()), 0);
 }
 
+constexpr char kEmbedder[] = "tests/data/encoders/qwen3_embed";
+
+// Copies of folders that make vectors, changed.
+class PackedVectors : public testing::Test {
+ protected:
+  using Json = nlohmann::ordered_json;
+
+  void SetUp() override { Copy(kEmbedder); }
+  void TearDown() override {
+    std::filesystem::remove_all(folder_);
+    std::remove(packed_.c_str());
+  }
+  void Copy(const std::string& from) {
+    std::filesystem::remove_all(folder_);
+    std::filesystem::copy(from, folder_,
+                          std::filesystem::copy_options::recursive);
+  }
+  Json Read(const std::string& file) const {
+    std::ifstream in(folder_ + "/" + file);
+    return Json::parse(in);
+  }
+  void Write(const std::string& file, const Json& json) const {
+    std::ofstream(folder_ + "/" + file) << json;
+  }
+  // "<before> a <behind>"
+  void SetTemplate(const std::vector<std::string>& before,
+                   const std::vector<std::string>& behind) const {
+    Json tokenizer = Read("tokenizer.json");
+    Json& form = tokenizer["post_processor"];
+    form = {{"type", "TemplateProcessing"},
+            {"single", Json::array()},
+            {"pair", Json::parse(R"([{"Sequence": {"id": "A", "type_id": 0}},
+                {"Sequence": {"id": "B", "type_id": 0}}])")},
+            {"special_tokens", Json::object()}};
+    const auto add = [&](const std::string& token) {
+      form["single"].push_back(
+          {{"SpecialToken", {{"id", token}, {"type_id", 0}}}});
+      for (const Json& added : tokenizer["added_tokens"]) {
+        if (added["content"] != token) continue;
+        form["special_tokens"][token] = {{"id", token},
+                                         {"ids", Json::array({added["id"]})},
+                                         {"tokens", Json::array({token})}};
+      }
+    };
+    for (const std::string& token : before) add(token);
+    form["single"].push_back({{"Sequence", {{"id", "A"}, {"type_id", 0}}}});
+    for (const std::string& token : behind) add(token);
+    Write("tokenizer.json", tokenizer);
+  }
+  void ChoosePooling(const std::string& mode) const {
+    Json pooling = Read("1_Pooling/config.json");
+    pooling["pooling_mode_lasttoken"] = false;
+    pooling[mode] = true;
+    Write("1_Pooling/config.json", pooling);
+  }
+  StatusOr<LlmModel> Converted(const std::string& from) const {
+    LlmOptions options = TinyOptions(1);
+    options.settings.max_model_len = 128;
+    RETURN_IF_ERROR(ConvertLlm(from, packed_, options));
+    EXPECT_TRUE(MakesVectors(packed_));
+    options.hidden_rows = true;
+    return LoadLlm(packed_, options);
+  }
+  void ExpectRefused(const std::string& words) const {
+    std::remove(packed_.c_str());
+    const Status status = ConvertLlm(folder_, packed_, TinyOptions(1));
+    EXPECT_EQ(status.code(), StatusCode::kUnimplemented) << status.ToString();
+    EXPECT_NE(status.message().find(words), std::string_view::npos)
+        << status.ToString();
+    EXPECT_FALSE(std::filesystem::exists(packed_));
+  }
+
+  const std::string folder_ = TempPath("packed_vectors");
+  const std::string packed_ = TempPath("packed_vectors.gguf");
+};
+
+TEST_F(PackedVectors, KeepTheEndBehindATextAndThePooling) {
+  for (const std::string file : {"", "/model.gguf"}) {
+    SCOPED_TRACE(file);
+    const StatusOr<LlmModel> model = Converted(kEmbedder + file);
+    ASSERT_TRUE(model.ok()) << model.status().ToString();
+    EXPECT_EQ(model->pooling, "last");
+    EXPECT_TRUE(model->adds_eos);
+    EXPECT_EQ(model->tokenizer->vocabulary().eos_id, 301);
+    EXPECT_FALSE(model->tokenizer->vocabulary().add_bos);
+  }
+}
+
+TEST_F(PackedVectors, KeepWhatTheFilesOfAFolderSay) {
+  ChoosePooling("pooling_mode_mean_tokens");
+  SetTemplate({"<|bos|>"}, {"<|start|>"});
+  StatusOr<LlmModel> model = Converted(folder_);
+  ASSERT_TRUE(model.ok()) << model.status().ToString();
+  EXPECT_EQ(model->pooling, "mean");
+  const Vocabulary& words = model->tokenizer->vocabulary();
+  EXPECT_TRUE(words.add_bos && model->adds_eos);
+  EXPECT_EQ(words.bos_id, 302);
+  EXPECT_EQ(words.eos_id, 300);
+
+  SetTemplate({}, {});
+  ChoosePooling("pooling_mode_cls_token");
+  ChoosePooling("pooling_mode_lasttoken");
+  ExpectRefused("does not choose one");
+  std::filesystem::remove_all(folder_ + "/1_Pooling");
+  model = Converted(folder_);
+  ASSERT_TRUE(model.ok()) << model.status().ToString();
+  EXPECT_EQ(model->pooling, "last");
+  EXPECT_FALSE(model->adds_eos);
+  EXPECT_FALSE(model->tokenizer->vocabulary().add_bos);
+}
+
+// Its class has a head of its own, and sentence-transformers' files.
+TEST_F(PackedVectors, HaveNoHead) {
+  const std::string modules = Read("modules.json").dump();
+  Copy("tests/data/hf_llama");
+  std::ofstream(folder_ + "/modules.json") << modules;
+  const StatusOr<LlmModel> model = Converted(folder_);
+  ASSERT_TRUE(model.ok()) << model.status().ToString();
+  EXPECT_EQ(model->pooling, "last");
+  EXPECT_TRUE(model->tokenizer->vocabulary().add_bos);
+  EXPECT_EQ(model->bos_text, "<|bos|>");
+}
+
+TEST_F(PackedVectors, WhatNoKeySaysIsRefused) {
+  ChoosePooling("pooling_mode_max_tokens");
+  ExpectRefused("chooses max");
+  Copy(kEmbedder);
+  SetTemplate({"<|bos|>", "<|start|>"}, {"<|end|>"});
+  ExpectRefused("puts 2 tokens before a text and 1 behind it");
+  SetTemplate({}, {"<|end|>", "<|end|>"});
+  ExpectRefused("puts 0 tokens before a text and 2 behind it");
+  Copy(kEmbedder);
+  Json modules = Read("modules.json");
+  modules.erase(2);
+  Write("modules.json", modules);
+  ExpectRefused("does not normalise vectors");
+}
+
 }  // namespace
 }  // namespace millrace::models
