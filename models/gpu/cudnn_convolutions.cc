@@ -66,6 +66,21 @@ std::vector<std::byte> RandomValues(std::mt19937& random, GraphFormat format,
   return values;
 }
 
+// Whether some value is a number, not NaN.
+bool HasNumber(GraphFormat format, const std::vector<std::byte>& values) {
+  const auto width = static_cast<size_t>(cuda::BytesOf(format));
+  for (size_t at = 0; at < values.size(); at += width) {
+    uint32_t bits = 0;
+    std::memcpy(&bits, values.data() + at, width);
+    const bool is_nan = format == GraphFormat::kF16 ? (bits & 0x7fff) > 0x7c00
+                        : format == GraphFormat::kBf16
+                            ? (bits & 0x7fff) > 0x7f80
+                            : (bits & 0x7fffffff) > 0x7f800000;
+    if (!is_nan) return true;
+  }
+  return false;
+}
+
 std::vector<std::byte> Repeat(const std::vector<std::byte>& image,
                               int32_t times) {
   std::vector<std::byte> all;
@@ -302,8 +317,8 @@ StatusOr<CudnnConvolutions::Trial> CudnnConvolutions::NewTrial(
   return trial;
 }
 
-StatusOr<bool> CudnnConvolutions::GivesTheSameBits(
-    const CudnnConvolution& convolution, const Trial& trial) {
+StatusOr<bool> CudnnConvolutions::IsUsable(const CudnnConvolution& convolution,
+                                           const Trial& trial) {
   const ConvShape& shape = convolution.shape();
   const cuda::Stream stream = context_->device().stream;
   ConvPlaces places = {.x = trial.x.data(),
@@ -314,6 +329,12 @@ StatusOr<bool> CudnnConvolutions::GivesTheSameBits(
                        .y = trial.expected.data(),
                        .workspace = trial.workspace.data()};
   if (Call(convolution, 1, places, stream) != cudnn::kSuccess) return false;
+  // NaNs are as equal as numbers are.
+  std::vector<std::byte> y(static_cast<size_t>(shape.y_bytes(shape.y)));
+  RETURN_IF_ERROR(context_->Download(y.data(), trial.expected.data(),
+                                     static_cast<int64_t>(y.size())));
+  RETURN_IF_ERROR(context_->Wait());
+  if (!HasNumber(shape.y, y)) return false;
   places.y = trial.y.data();
   const int64_t words = shape.y_bytes(shape.y) / 4;  // whole: kConvAlignment
   for (const CudnnConvolution::Plan& plan : convolution.plans_) {
@@ -365,7 +386,7 @@ StatusOr<std::unique_ptr<const CudnnConvolution>> CudnnConvolutions::Choose(
     if (!trial) {
       ASSIGN_OR_RETURN(trial, NewTrial(shape));
     }
-    ASSIGN_OR_RETURN(const bool usable, GivesTheSameBits(*convolution, *trial));
+    ASSIGN_OR_RETURN(const bool usable, IsUsable(*convolution, *trial));
     if (usable) {
       return std::unique_ptr<const CudnnConvolution>(std::move(convolution));
     }

@@ -11,8 +11,9 @@
 // them: the first in the order of cuDNN's heuristics (mode A, of the largest
 // call) whose notes say that it is deterministic and adds in f32 what it
 // multiplies, that builds for each number of images within kWorkspaceBytes, and
-// that was seen to give equal images equal bits in each place of each call. No
-// time is measured. A shape without one is for this program's own kernels.
+// that was seen to give numbers, and equal images equal bits in each place of
+// each call. No time is measured. A shape without one is for this program's own
+// kernels.
 //
 // Several threads may call and choose: whatever uses the handle does so under a
 // lock.
@@ -120,8 +121,9 @@ class CudnnConvolutions {
   // False: it does not build for some number of images.
   bool Build(const Candidate& candidate, CudnnConvolution& convolution) const;
   StatusOr<Trial> NewTrial(const ConvShape& shape);
-  StatusOr<bool> GivesTheSameBits(const CudnnConvolution& convolution,
-                                  const Trial& trial);
+  // Whether it gives numbers, and equal images equal bits.
+  StatusOr<bool> IsUsable(const CudnnConvolution& convolution,
+                          const Trial& trial);
   int CallOnce(const CudnnConvolution& convolution,
                const CudnnConvolution::Plan& plan, const ConvPlaces& places,
                cuda::Stream stream) const EXCLUDES(mu_);

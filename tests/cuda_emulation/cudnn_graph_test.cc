@@ -260,6 +260,9 @@ TEST_F(CudnnGraphs, TheFirstEngineThatMayServeDoes) {
   EXPECT_TRUE(SameBytes(run("all_uneven", kTf32, 0, -1), *native));
   EXPECT_TRUE(SameBytes(run("none", kTf32, 0, -1), *native));
   run("unfused", kTf32, 3, 6);
+  EXPECT_FALSE(SameBytes(run("nan", kTf32, 3, 6), first));
+  run("nan", DevicePrecision::kF16, 3, 6);
+  run("nan", DevicePrecision::kBf16, 3, 6);
   run("", DevicePrecision::kF32, 3, 7);
   EXPECT_EQ(Ask("alive"), 0) << "all is given back";
   Tell("create");

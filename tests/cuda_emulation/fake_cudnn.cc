@@ -18,6 +18,7 @@
 //       uneven      engine 5 adds in another order in the second half of a
 //                   call's images
 //       all_uneven  so do all
+//       nan         engine 5 gives NaN everywhere
 //       unfused     engine 5 builds no plan with anything behind the sums
 //       execute:N   the N-th execution fails
 #include <dlfcn.h>
@@ -30,6 +31,7 @@
 #include <cstdlib>
 #include <cstring>
 #include <functional>
+#include <limits>
 #include <mutex>
 #include <set>
 #include <string>
@@ -205,7 +207,7 @@ struct Sum {
   }
 };
 
-void Compute(const Work& work, int64_t engine, bool uneven,
+void Compute(const Work& work, int64_t engine, bool uneven, bool nan,
              const Places& places) {
   const bool rounds = work.x.type == kF32 && engine != 7;
   const void* x = places.at(work.x.id);
@@ -250,6 +252,7 @@ void Compute(const Work& work, int64_t engine, bool uneven,
           p.b ? Load(places.at(p.b->id), PlaceOf(*p.b, index), p.b->type) : 0;
       value = Apply(p, value, b);
     }
+    if (nan) value = std::numeric_limits<float>::quiet_NaN();
     Store(value, places.at(last.id), PlaceOf(last, index), last.type);
   } while (Next(work.y.dims, index));
 }
@@ -431,13 +434,14 @@ int cudnnBackendExecute(void* handle, void* plan_made, void* pack_made) {
   if (Told("execute:" + std::to_string(number))) return kExecutionFailed;
   const bool uneven = plan->engine == 0 || Told("all_uneven") ||
                       (plan->engine == 5 && Told("uneven"));
-  Do([work = plan->work, engine = plan->engine, uneven, places, workspace,
+  const bool nan = plan->engine == 5 && Told("nan");
+  Do([work = plan->work, engine = plan->engine, uneven, nan, places, workspace,
       needed] {
     // It holds nothing from one call to the next.
     if (needed > 0) {
       std::memset(workspace, 0xff, static_cast<size_t>(needed));
     }
-    Compute(*work, engine, uneven, places);
+    Compute(*work, engine, uneven, nan, places);
   });
   return kFine;
 }
