@@ -5,9 +5,11 @@
 #include <gtest/gtest.h>
 
 #include <array>
+#include <atomic>
 #include <cstdlib>
 #include <memory>
 #include <string>
+#include <thread>
 #include <utility>
 
 #include "models/gpu/cudnn_graph.h"
@@ -146,6 +148,29 @@ TEST_F(Cudnn, WrongUsesFail) {
             cudnn::kSuccess)
       << "no handle";
   EXPECT_EQ(wrong() - before, uses);
+  EXPECT_EQ((*opened)->destroy(handle), cudnn::kSuccess);
+}
+
+// The library that stands in says so, as the real one may not.
+TEST_F(Cudnn, AHandleOfTwoThreadsIsSeen) {
+  const auto opened = Open(FAKE_CUDNN);
+  ASSERT_TRUE(opened.ok());
+  cudnn::Handle handle = nullptr;
+  ASSERT_EQ((*opened)->create(&handle), cudnn::kSuccess);
+  std::atomic<bool> seen = false;
+  const auto use = [&](int times) {
+    for (int i = 0; i < times && !seen; ++i) {
+      if ((*opened)->set_stream(handle, nullptr) != cudnn::kSuccess) {
+        seen = true;
+      }
+    }
+  };
+  use(50);
+  EXPECT_FALSE(seen) << "one thread";
+  std::thread other(use, 10000);
+  use(10000);
+  other.join();
+  EXPECT_TRUE(seen);
   EXPECT_EQ((*opened)->destroy(handle), cudnn::kSuccess);
 }
 

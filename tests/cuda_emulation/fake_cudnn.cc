@@ -32,11 +32,11 @@
 #include <cstring>
 #include <functional>
 #include <limits>
-#include <mutex>
-#include <set>
+#include <map>
 #include <string>
 
 #include "tests/cuda_emulation/fake_cudnn_descriptors.h"
+#include "tests/cuda_emulation/fake_cudnn_handles.h"
 
 namespace {
 
@@ -48,9 +48,6 @@ constexpr int64_t kWorkspace = 1 << 20;
 
 std::atomic<int> executions = 0;
 std::atomic<int> last_engine = -1;
-std::mutex guard;
-std::set<void*> handles;
-
 bool Told(const std::string& what) {
   const char* text = std::getenv("MILLRACE_FAKE_CUDNN");
   return text != nullptr && what == text;
@@ -68,10 +65,7 @@ void Do(std::function<void()> work) {
   reinterpret_cast<void (*)(std::function<void()>*)>(found)(&work);
 }
 
-bool IsHandle(void* handle) {
-  const std::lock_guard lock(guard);
-  return handles.contains(handle);
-}
+int TwoThreads() { return Wrong(kBadParam, "a handle of two threads"); }
 
 Sizes NumericalNotes(int64_t engine) {
   if (engine == 7) return {9};  // strict NaNs
@@ -108,6 +102,10 @@ int Support(const Descriptor& d) {
   if ((d.kind == 5 && !IsHandle(d.pointers.at(400)[0])) ||
       (d.kind == 15 && !IsHandle(d.pointers.at(800)[0]))) {
     return Wrong(kBadParam, "a handle that is none");
+  }
+  if (d.kind == 5) {
+    const Use use(d.pointers.at(400)[0], Use::For::kPlan);
+    if (!use.is_alone()) return TwoThreads();
   }
   if (d.kind == 5 && d.engine == 5 && Told("unfused") &&
       !d.work->chain.empty()) {
@@ -303,10 +301,7 @@ extern "C" {
 int millrace_fake_cudnn_executions() { return executions; }
 int millrace_fake_cudnn_engine() { return last_engine; }
 int millrace_fake_cudnn_wrong() { return WrongUses(); }
-int millrace_fake_cudnn_alive() {
-  const std::lock_guard lock(guard);
-  return Alive() + static_cast<int>(handles.size());
-}
+int millrace_fake_cudnn_alive() { return Alive() + NumHandles(); }
 
 size_t cudnnGetVersion() {
   const char* text = std::getenv("MILLRACE_FAKE_CUDNN_VERSION");
@@ -321,20 +316,16 @@ const char* cudnnGetErrorString(int status) {
 
 int cudnnCreate(void** handle) {
   if (Told("create")) return kNotInitialized;
-  *handle = new int(0);
-  const std::lock_guard lock(guard);
-  handles.insert(*handle);
+  *handle = NewHandle();
   return kFine;
 }
 int cudnnDestroy(void* handle) {
-  const std::lock_guard lock(guard);
-  if (handles.erase(handle) == 0)
-    return Wrong(kBadParam, "destroying a handle");
-  delete static_cast<int*>(handle);
-  return kFine;
+  return DeleteHandle(handle) ? kFine : Wrong(kBadParam, "destroying a handle");
 }
 int cudnnSetStream(void* handle, void*) {
-  return IsHandle(handle) ? kFine : Wrong(kBadParam, "a stream of no handle");
+  if (!IsHandle(handle)) return Wrong(kBadParam, "a stream of no handle");
+  const Use use(handle, Use::For::kStream);
+  return use.is_alone() ? kFine : TwoThreads();
 }
 
 int cudnnBackendCreateDescriptor(int kind, void** made) {
@@ -406,6 +397,8 @@ int cudnnBackendExecute(void* handle, void* plan_made, void* pack_made) {
   if (plan->pointers.at(400)[0] != handle) {
     return Wrong(kBadParam, "a plan of another handle");
   }
+  const Use use(handle, Use::For::kExecution);
+  if (!use.is_alone()) return TwoThreads();
   Places places;
   const Sizes& ids = pack->ints.at(1000);
   for (size_t i = 0; i < ids.size(); ++i) {
