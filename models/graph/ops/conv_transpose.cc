@@ -45,6 +45,7 @@ Status FitAxis(const Attrs& attrs, size_t i, WindowAxis& axis) {
     axis.pad_begin = mode == "SAME_UPPER" ? pads / 2 : pads - pads / 2;
     axis.pad_end = pads - axis.pad_begin;
   } else {
+    if (mode == "VALID") axis.pad_begin = axis.pad_end = 0;
     axis.in = full - axis.pad_begin - axis.pad_end;
   }
   if (axis.in < 0) {

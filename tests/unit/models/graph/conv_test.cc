@@ -116,6 +116,23 @@ TEST(ConvTranspose, AddsOverlappingCopiesOfTheKernel) {
               ElementsAre(1.5f, 10.5f, 102.5f, 20.5f, 200.5f, 0.5f));
 }
 
+// total_padding = stride * (in - 1) + output_padding + reach - output_shape is
+// 1 here; ONNX gives its larger half to the end with SAME_UPPER alone.
+TEST(ConvTranspose, AnAskedSizeDecidesThePadding) {
+  const auto run = [](Attrs attrs) {
+    attrs.Set("strides", Ints{2});
+    attrs.Set("output_shape", Ints{4});
+    const auto y = RunOp(
+        "ConvTranspose",
+        Operands(F({1, 1, 2}, {1, 2}), F({1, 1, 3}, {1, 10, 100})), attrs);
+    EXPECT_TRUE(y.ok()) << y.status().message();
+    return Floats((*y)[0]);
+  };
+  EXPECT_THAT(run({}), ElementsAre(10, 102, 20, 200));
+  EXPECT_THAT(run({{"auto_pad", "SAME_LOWER"}}), ElementsAre(10, 102, 20, 200));
+  EXPECT_THAT(run({{"auto_pad", "SAME_UPPER"}}), ElementsAre(1, 10, 102, 20));
+}
+
 TEST(Col2Im, AddsColumnsWhereBlocksOverlap) {
   // Two blocks of two at 0 and 1 of an image of three.
   const auto y = RunOp("Col2Im", Operands(F({1, 2, 2}, {1, 2, 10, 20}),

@@ -51,6 +51,9 @@ INSTANTIATE_TEST_SUITE_P(
         ConvCase{{1, 6, 10, 10},
                  {12, 1, 5, 5},
                  {{"group", int64_t{6}}, {"auto_pad", "SAME_UPPER"}}},
+        ConvCase{{1, 6, 10, 10},
+                 {12, 6, 3, 3},
+                 {{"auto_pad", "VALID"}, {"pads", Ints{1, 1, 1, 1}}}},
         ConvCase{{2, 4, 50}, {6, 4, 9}, {{"strides", Ints{4}}}},
         ConvCase{{2, 8, 31},
                  {8, 1, 9},
@@ -217,6 +220,31 @@ TEST(PlanImage, TransposedConvolutionsThatOverlapAreOneForEachPhase) {
                        {"pads", c.pads},
                        {"output_padding", c.output_padding},
                        {"group", groups}}));
+      const std::string plan = m.ExpectSame();
+      EXPECT_NE(plan.find("phases"), plan.npos) << plan;
+    }
+  }
+}
+
+// Of the odd element of all padding the begin has it, or with SAME_UPPER the
+// end.
+TEST(PlanImage, TransposedConvolutionsOfAnAskedSizeAreCutAsTheOperatorCuts) {
+  for (const int64_t kernel : {3, 4}) {
+    for (const Attrs& attrs :
+         {Attrs{{"output_shape", Ints{18, 40}}},
+          Attrs{{"output_shape", Ints{18, 40}},
+                {"output_padding", Ints{1, 0}},
+                {"pads", Ints{1, 1, 1, 1}}},
+          Attrs{{"output_shape", Ints{19, 41}}, {"auto_pad", "SAME_UPPER"}},
+          Attrs{{"auto_pad", "SAME_UPPER"}, {"output_padding", Ints{1, 1}}},
+          Attrs{{"auto_pad", "SAME_LOWER"}, {"output_padding", Ints{0, 1}}},
+          Attrs{{"auto_pad", "VALID"}, {"pads", Ints{1, 0, 0, 1}}}}) {
+      GraphMaker m;
+      const ValueId weight = m.Weight({6, 8, kernel, kernel});
+      Attrs all = attrs;
+      all.Set("strides", Ints{2, 2});
+      m.graph.AddOutput(
+          "y", m.Node("ConvTranspose", {m.Input({2, 6, 9, 20}), weight}, all));
       const std::string plan = m.ExpectSame();
       EXPECT_NE(plan.find("phases"), plan.npos) << plan;
     }
