@@ -68,8 +68,10 @@ class EpiloguePass {
     const ValueId other = node.inputs[1 - side];
     const Shape& out = ShapeOf(node.outputs[0]);
     if (ShapeOf(node.inputs[side]) != out) return false;
+    // A layer adds its bias before it multiplies by its gate.
     if (!Has(*layer, fused::kBias) && !Has(*layer, fused::kResidual) &&
-        !HasActivation(*layer) && IsBias(other, out)) {
+        !Has(*layer, fused::kGate) && !HasActivation(*layer) &&
+        IsBias(other, out)) {
       Become(node, *layer, fused::kBias, other, layer->attrs);
       return true;
     }

@@ -173,6 +173,20 @@ TEST(PlanMatMul, AddsWhereItIsWritten) {
   EXPECT_EQ(plan.find("Transpose"), std::string::npos) << plan;
 }
 
+// A layer adds its bias before it multiplies by a gate: what is added behind
+// one is no bias.
+TEST(PlanMatMul, WhatIsAddedBehindAGateIsNoBias) {
+  for (const bool has_bias : {false, true}) {
+    GraphMaker m;
+    ValueId y = m.Node("MatMul", {m.Input({5, 16}), m.Weight({16, 24})});
+    if (has_bias) y = m.Node("Add", {y, m.Weight({24})});
+    y = m.Node("Mul", {y, m.Input({5, 24})});
+    m.graph.AddOutput("y", m.Node("Add", {y, m.Weight({24})}));
+    const std::string plan = m.ExpectSame();
+    EXPECT_NE(plan.find("*gate"), plan.npos) << plan;
+  }
+}
+
 TEST(PlanMatMul, EmptySumsAreZero) {
   GraphMaker m;
   const ValueId a = m.Input({2, 3, 0});
