@@ -184,6 +184,15 @@ Values Dft(NodeWriter& node) {
   return node.EmitSelf();
 }
 
+// Before 16 regions were not shifted by half a pixel.
+Values RoiAlign(NodeWriter& node) {
+  if (node.opset < 16) {
+    node.attrs.Set("coordinate_transformation_mode",
+                   std::string("output_half_pixel"));
+  }
+  return node.EmitSelf();
+}
+
 Values Scatter(NodeWriter& node) {
   node.op = "ScatterElements";
   return node.EmitSelf();
@@ -254,6 +263,7 @@ constexpr RewriteRow kRows[] = {
     {"ReduceSumSquare", AxesToOperand},
     {"Reshape", Reshape},
     {"Resize", Resize},
+    {"RoiAlign", RoiAlign},
     {"Scatter", Scatter},
     {"Slice", Slice},
     {"Softmax", FlattenedSoftmax},

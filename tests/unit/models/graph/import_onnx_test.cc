@@ -85,6 +85,37 @@ TEST(ImportOnnx, AxesOfATransposeAreCountedFromTheBeginning) {
   EXPECT_FALSE(Interpret(*bad, inputs).ok());
 }
 
+// The region from (0, 0) to (2, 2), one sample in its middle: the pixel at
+// (1, 1), or where regions are shifted by half a pixel the mean of four.
+TEST(ImportOnnx, RegionsWereNotShiftedBefore16) {
+  for (const int64_t opset : {10, 15, 16}) {
+    OnnxModel m(opset);
+    m.Input("x", {1, 1, 4, 4});
+    m.Floats("rois", {1, 4}, {0, 0, 2, 2});
+    onnx::TensorProto* images = m.graph()->add_initializer();
+    images->set_name("images");
+    images->set_data_type(onnx::TensorProto::INT64);
+    images->add_dims(1);
+    images->add_int64_data(0);
+    m.Node("RoiAlign", {"x", "rois", "images"}, {"y"});
+    m.Output("y");
+    onnx::AttributeProto* ratio = m.graph()->mutable_node(0)->add_attribute();
+    ratio->set_name("sampling_ratio");
+    ratio->set_type(onnx::AttributeProto::INT);
+    ratio->set_i(1);
+    const auto graph = m.Import();
+    ASSERT_TRUE(graph.ok()) << graph.status().ToString();
+    std::vector<Tensor> inputs;
+    inputs.push_back(Tensor::Make(DType::kF32, {1, 1, 4, 4}));
+    for (int i = 0; i < 16; ++i) {
+      inputs[0].data<float>()[i] = static_cast<float>(i);
+    }
+    const auto y = Interpret(*graph, inputs);
+    ASSERT_TRUE(y.ok()) << y.status().ToString();
+    EXPECT_EQ(*(*y)[0].data<float>(), opset < 16 ? 5 : 2.5f) << opset;
+  }
+}
+
 TEST(ImportOnnx, ACycleIsRefused) {
   OnnxModel model;
   model.Input("x", {1});
