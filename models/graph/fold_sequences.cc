@@ -57,6 +57,10 @@ std::vector<int64_t> EndsOfChunks(int64_t size, int64_t chunk) {
 FoldedSequences::FoldedSequences(Graph* made, Make make)
     : made_(*made), make_(std::move(make)) {}
 
+void FoldedSequences::Forget(ValueId first) {
+  std::erase_if(items_, [&](const auto& item) { return item.first >= first; });
+}
+
 bool FoldedSequences::Any(const std::vector<ValueId>& values) const {
   return std::any_of(values.begin(), values.end(),
                      [&](ValueId id) { return items_.contains(id); });

@@ -32,6 +32,9 @@ class FoldedSequences {
   StatusOr<Results> Fold(const Node& node,
                          const std::vector<ValueId>& operands);
 
+  // The values from `first` on are not there any more.
+  void Forget(ValueId first);
+
  private:
   const Tensor* Constant(ValueId id) const;
   std::optional<int64_t> NumberAt(const std::vector<ValueId>& operands,

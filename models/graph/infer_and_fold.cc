@@ -103,6 +103,7 @@ class Folder {
   // The values that stand for the results of one node on these operands.
   StatusOr<std::vector<ValueId>> One(const Node& node,
                                      std::vector<ValueId> operands) {
+    if (loop_depth_ > 0) ++unrolled_nodes_;
     if (node.Is("Identity")) return operands;
     if (node.Is("If")) return Branch(node, operands);
     if (node.Is("Loop")) return Unrolled(node, operands);
@@ -211,17 +212,28 @@ class Folder {
         operands.end());
     std::vector<std::vector<ValueId>> scanned(body.outputs.size() - 1 -
                                               num_carried);
+    const size_t num_values = made_.values.size();
+    const size_t num_nodes = made_.nodes.size();
     for (int64_t trip = 0; trip < count && goes_on; ++trip) {
+      unrolled_nodes_ += 2;  // its number and its condition are values, too
+      if (unrolled_nodes_ > limits_.max_unrolled_nodes ||
+          unrolled_bytes_ > limits_.max_unrolled_bytes) {
+        Rewind(num_values, num_nodes);
+        return NotKnown(node, std::move(operands));
+      }
       std::vector<ValueId> inputs = {
           made_.AddConstant("trip", Tensor::Scalar(trip)),
           made_.AddConstant("go", True())};
       inputs.insert(inputs.end(), carried.begin(), carried.end());
       inputs.insert(inputs.end(), captured.begin(), captured.end());
+      ++loop_depth_;
       ASSIGN_OR_RETURN(const std::vector<ValueId> results,
                        Inlined(body, inputs));
+      --loop_depth_;
       const Tensor* next = Constant(results[0]);
       if (!IsOne(next, DType::kBool)) {
-        return NeedsBytes("the condition of loop '" + node.name + "'");
+        Rewind(num_values, num_nodes);
+        return NotKnown(node, std::move(operands));
       }
       goes_on = *next->data<bool>();
       std::copy_n(results.begin() + 1, num_carried, carried.begin());
@@ -230,17 +242,25 @@ class Folder {
       }
     }
     for (size_t i = 0; i < scanned.size(); ++i) {
-      ASSIGN_OR_RETURN(carried.emplace_back(), Stacked(node, scanned[i]));
+      if (scanned[i].empty()) {
+        carried.push_back(made_.AddConstant(
+            node.name, OfNoTrip(body.outputs[1 + num_carried + i])));
+      } else {
+        ASSIGN_OR_RETURN(carried.emplace_back(), Stacked(node, scanned[i]));
+      }
     }
     return carried;
   }
 
+  // Drops what was made since there were so many values and nodes.
+  void Rewind(size_t num_values, size_t num_nodes) {
+    sequences_.Forget(static_cast<ValueId>(num_values));
+    made_.values.resize(num_values);
+    made_.nodes.resize(num_nodes);
+  }
+
   StatusOr<ValueId> Stacked(const Node& node,
                             const std::vector<ValueId>& parts) {
-    if (parts.empty()) {
-      return Unimplemented("loop '" + node.name +
-                           "' ends before its first trip but collects values");
-    }
     const ValueId axis =
         made_.AddConstant("axis", Tensor::Int64s(std::vector<int64_t>{0}));
     std::vector<ValueId> rows;
@@ -326,6 +346,7 @@ class Folder {
     ASSIGN_OR_RETURN(std::vector<Tensor> results, RunNode(node, tensors));
     std::vector<ValueId> ids;
     for (Tensor& result : results) {
+      if (loop_depth_ > 0) unrolled_bytes_ += result.num_bytes();
       ids.push_back(made_.AddConstant(node.name, std::move(result)));
     }
     return ids;
@@ -406,6 +427,9 @@ class Folder {
   const FoldLimits limits_;
   Graph made_;
   FoldedSequences sequences_;
+  int loop_depth_ = 0;  // of loops that are being unrolled
+  int64_t unrolled_nodes_ = 0;
+  int64_t unrolled_bytes_ = 0;
 };
 
 }  // namespace

@@ -23,12 +23,18 @@ struct FoldLimits {
   int64_t max_nodes = 1 << 20;  // after loops are unrolled
   // A folded result may have this many bytes, or as many as its operands.
   int64_t max_folded_bytes = int64_t{16} << 20;
+  // Loops are unrolled while the nodes of their bodies, counted anew for each
+  // trip, and the bytes that these fold to are no more than this, of all loops
+  // together. What goes beyond is interpreted.
+  int64_t max_unrolled_nodes = 1 << 18;
+  int64_t max_unrolled_bytes = int64_t{1} << 30;
 };
 
 // `input_types`: of the graph's inputs, or empty at load time. `input_values`:
 // inputs whose values count as known, null elsewhere; may be empty.
 // FAILED_PRECONDITION for which IsNeedsBytes holds: a shape or a condition
-// depends on data, so the graph can only be interpreted. Other errors name the
+// depends on data, or a loop makes too many trips to be unrolled, so the graph
+// can only be interpreted. Other errors name the
 // node.
 StatusOr<Graph> InferAndFold(
     const Graph& graph, const std::vector<ValueType>& input_types,

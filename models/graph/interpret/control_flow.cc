@@ -52,16 +52,7 @@ StatusOr<Tensor> Unsqueezed(const Tensor& tensor, int axis) {
 StatusOr<RuntimeValue> Stacked(const Values& trips, int64_t axis,
                                const Port& port,
                                const InterpretLimits& limits) {
-  if (trips.empty()) {
-    // Of no trip only the declared type is known.
-    Shape shape = {0};
-    for (const PortDim& dim : port.dims) {
-      if (shape.rank() < Shape::kMaxRank) {
-        shape.Append(std::max<int64_t>(dim.size, 0));
-      }
-    }
-    return RuntimeValue(Tensor::Make(port.dtype, shape));
-  }
+  if (trips.empty()) return RuntimeValue(OfNoTrip(port));
   std::vector<Tensor> parts;
   std::vector<const Tensor*> pointers;
   ASSIGN_OR_RETURN(const int at,
@@ -264,6 +255,16 @@ constexpr OpDef kOps[] = {
 }  // namespace
 
 std::span<const OpDef> ControlFlowOps() { return kOps; }
+
+Tensor OfNoTrip(const Port& port) {
+  Shape shape = {0};
+  for (const PortDim& dim : port.dims) {
+    if (shape.rank() < Shape::kMaxRank) {
+      shape.Append(std::max<int64_t>(dim.size, 0));
+    }
+  }
+  return Tensor::Make(port.dtype, shape);
+}
 
 bool IsControlFlow(const Node& node) { return !node.bodies.empty(); }
 

@@ -15,6 +15,10 @@ bool IsControlFlow(const Node& node);
 StatusOr<std::vector<RuntimeValue>> RunControlFlow(
     const Node& node, const Operands& operands, const InterpretLimits& limits);
 
+// What a loop without a trip has collected of a value: no element, of the type
+// and the sizes that the body declares; a size that it leaves open is 0.
+Tensor OfNoTrip(const Port& port);
+
 // Operators that take or make a sequence.
 bool IsOnSequences(const Node& node);
 StatusOr<std::vector<RuntimeValue>> RunOnSequences(

@@ -194,6 +194,110 @@ TEST(InferAndFold, AConditionThatIsNoTruthDecidesNothing) {
   EXPECT_FALSE(Interpret(graph, inputs).ok());
 }
 
+// y and the list of all y, which begins with `begin` and gets `step` added in
+// each trip.
+Graph CountingLoop(int64_t trips, int64_t begin, int64_t step) {
+  const auto body = std::make_shared<Graph>();
+  body->AddInput("trip", DType::kI64, {});
+  const ValueId go = body->AddInput("go", DType::kBool, {});
+  const ValueId y = body->AddInput("y", DType::kI64, {{1}});
+  const ValueId one =
+      body->AddConstant("one", Tensor::Int64s(std::vector<int64_t>{step}));
+  const ValueId sum = body->AddNode("sum", *FindOp("Add"), {y, one});
+  body->AddOutput("go", go);
+  body->AddOutput("y", sum);
+  body->AddOutput("list", sum);
+  for (size_t i : {1, 2}) {
+    body->outputs[i].dtype = DType::kI64;
+    body->outputs[i].dims = {{1}};
+  }
+  Graph graph;
+  graph.AddInput("x", DType::kF32, {{-1}});
+  const ValueId count = graph.AddConstant("count", Tensor::Scalar(trips));
+  const ValueId first =
+      graph.AddConstant("first", Tensor::Int64s(std::vector<int64_t>{begin}));
+  graph.AddOutput(
+      "y", graph.AddNode("loop", *FindOp("Loop"), {count, kNoValue, first},
+                         {{"num_carried", int64_t{1}}}));
+  Node& loop = graph.nodes.back();
+  loop.bodies = {body};
+  const ValueId list = graph.AddValue("list");
+  graph.nodes.back().outputs.push_back(list);
+  graph.AddOutput("list", list);
+  return graph;
+}
+
+TEST(InferAndFold, ALoopOfConstantsIsAConstant) {
+  const Graph graph = CountingLoop(3, 5, 2);
+  const auto folded = InferAndFold(graph, {});
+  ASSERT_TRUE(folded.ok()) << folded.status().message();
+  EXPECT_TRUE(folded->nodes.empty());
+  const Tensor& list = *folded->value(folded->outputs[1].value).constant;
+  EXPECT_EQ(list.shape(), (Shape{3, 1}));
+  EXPECT_THAT(
+      std::vector<int64_t>(list.data<int64_t>(), list.data<int64_t>() + 3),
+      ElementsAre(7, 9, 11));
+}
+
+// Without a limit it would neither end nor fit into memory.
+TEST(InferAndFold, ALoopOfTooManyTripsIsLeftToTheInterpreter) {
+  const Graph graph = CountingLoop(std::numeric_limits<int64_t>::max(), 0, 1);
+  for (const FoldLimits& limits : {FoldLimits{.max_unrolled_nodes = 1000},
+                                   FoldLimits{.max_unrolled_bytes = 1000}}) {
+    EXPECT_TRUE(IsNeedsBytes(
+        InferAndFold(graph, {{DType::kF32, {1}}}, {}, limits).status()));
+    const auto folded = InferAndFold(graph, {}, {}, limits);
+    ASSERT_TRUE(folded.ok()) << folded.status().message();
+    ASSERT_EQ(folded->nodes.size(), 1u);
+    EXPECT_TRUE(folded->nodes[0].Is("Loop"));
+    // The input, two operands and two results: nothing of the trips made.
+    EXPECT_EQ(folded->values.size(), 5u);
+  }
+}
+
+TEST(InferAndFold, ALoopWithoutATripHasCollectedNothing) {
+  const Graph graph = CountingLoop(0, 5, 2);
+  const auto folded = InferAndFold(graph, {{DType::kF32, {1}}});
+  ASSERT_TRUE(folded.ok()) << folded.status().message();
+  std::vector<Tensor> inputs;
+  inputs.push_back(Tensor::Make(DType::kF32, {1}));
+  const auto want = Interpret(graph, inputs);
+  ASSERT_TRUE(want.ok()) << want.status().message();
+  const ValueType type = *folded->value(folded->outputs[1].value).type;
+  EXPECT_EQ(type, (ValueType{DType::kI64, {0, 1}}));
+  EXPECT_EQ((*want)[1].dtype(), type.dtype);
+  EXPECT_EQ((*want)[1].shape(), type.shape);
+}
+
+TEST(InferAndFold, ALoopThatDataEndsIsKeptAtLoadTime) {
+  const auto body = std::make_shared<Graph>();
+  body->AddInput("trip", DType::kI64, {});
+  body->AddInput("go", DType::kBool, {});
+  const ValueId y = body->AddInput("y", DType::kF32, {});
+  const ValueId most = body->AddConstant("most", Tensor::Scalar(10.0f));
+  const ValueId sum = body->AddNode("sum", *FindOp("Add"), {y, y});
+  body->AddOutput("go", body->AddNode("go", *FindOp("Less"), {sum, most}));
+  body->AddOutput("y", sum);
+  Graph graph;
+  const ValueId x = graph.AddInput("x", DType::kF32, {});
+  const ValueId trips = graph.AddConstant("trips", Tensor::Scalar(int64_t{9}));
+  graph.AddOutput("y",
+                  graph.AddNode("loop", *FindOp("Loop"), {trips, kNoValue, x},
+                                {{"num_carried", int64_t{1}}}));
+  graph.nodes.back().bodies = {body};
+
+  const auto folded = InferAndFold(graph, {});
+
+  ASSERT_TRUE(folded.ok()) << folded.status().message();
+  ASSERT_EQ(folded->nodes.size(), 1u);
+  EXPECT_TRUE(IsNeedsBytes(InferAndFold(graph, {{DType::kF32, {}}}).status()));
+  std::vector<Tensor> inputs;
+  inputs.push_back(Tensor::Scalar(3.0f));
+  const auto outputs = Interpret(*folded, inputs);
+  ASSERT_TRUE(outputs.ok()) << outputs.status().message();
+  EXPECT_EQ(*(*outputs)[0].data<float>(), 12);
+}
+
 TEST(InferAndFold, PartsOfMoreThanThereIsAreRefused) {
   const int64_t most = std::numeric_limits<int64_t>::max();
   for (const std::vector<int64_t>& parts :
