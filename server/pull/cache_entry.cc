@@ -91,17 +91,28 @@ StatusOr<fs::path> CacheEntry::Partial(const std::string& version) {
   return partial / version;
 }
 
+fs::path CacheEntry::Version(const std::string& version) const {
+  return folder_ / version;
+}
+
 Status CacheEntry::Place(const fs::path& partial, const std::string& version,
-                         const fs::path& inner) {
+                         const fs::path& inner, bool is_right) {
   std::error_code error;
-  const fs::path target = folder_ / version;
-  if (fs::exists(target / inner, error)) {
+  const fs::path target = Version(version);
+  if (is_right && fs::exists(target / inner, error)) {
     fs::remove_all(partial, error);
   } else {
-    // A folder without it was damaged by hand.
-    fs::remove_all(target, error);
+    // What is not right goes after what is right has come.
+    const fs::path replaced = folder_ / "partial" / "replaced";
+    fs::remove_all(replaced, error);
+    fs::rename(target, replaced, error);
     fs::rename(partial, target, error);
-    if (error) return Failed(target, "put in place", error.message());
+    std::error_code ignored;
+    if (error) {
+      fs::rename(replaced, target, ignored);
+      return Failed(target, "put in place", error.message());
+    }
+    fs::remove_all(replaced, ignored);
   }
   const fs::path next = folder_ / "current.next";
   fs::remove(next, error);

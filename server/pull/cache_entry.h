@@ -38,10 +38,13 @@ class CacheEntry {
   // The rest needs the lock.
   // A folder for unfinished files of one version; other versions' are removed.
   StatusOr<std::filesystem::path> Partial(const std::string& version);
+  // Where a version stands, or would.
+  std::filesystem::path Version(const std::string& version) const;
   // Makes the partial folder VERSION/, and `current` lead to `inner` in it.
-  // A VERSION/ that is there already stays.
+  // A VERSION/ that is there already stays if it has `inner` and `is_right`;
+  // the partial folder takes its place if not.
   Status Place(const std::filesystem::path& partial, const std::string& version,
-               const std::filesystem::path& inner);
+               const std::filesystem::path& inner, bool is_right);
 
  private:
   std::filesystem::path folder_;

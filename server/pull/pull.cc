@@ -133,10 +133,12 @@ class Puller {
     return done;
   }
 
+  // Whether the cache has the file of this checksum, and nobody changed it.
   bool HasSum(const std::string& sha256) const {
     const fs::path current = entry_.Current();
     return !current.empty() &&
-           TextOf(current.parent_path() / kSumFile) == sha256;
+           TextOf(current.parent_path() / kSumFile) == sha256 &&
+           HasBytes(current, sha256);
   }
 
   StatusOr<Pulled> OneFile() {
@@ -177,8 +179,10 @@ class Puller {
     }
     std::ofstream(partial / kEtagFile) << done->etag;
     std::ofstream(partial / kSumFile) << done->sha256;
-    RETURN_IF_ERROR(
-        entry_.Place(partial, done->sha256.substr(0, 16), source_.name));
+    const std::string version = done->sha256.substr(0, 16);
+    RETURN_IF_ERROR(entry_.Place(
+        partial, version, source_.name,
+        HasBytes(entry_.Version(version) / source_.name, done->sha256)));
     return Pulled{entry_.Current(), false};
   }
 
@@ -245,19 +249,25 @@ class Puller {
     if (!options_.sha256.empty()) {
       std::ofstream(partial / kSumFile) << options_.sha256;
     }
-    RETURN_IF_ERROR(entry_.Place(partial, listing.commit, inner));
+    const fs::path there = entry_.Version(listing.commit) / inner;
+    RETURN_IF_ERROR(
+        entry_.Place(partial, listing.commit, inner, Matches(there)));
     return Pulled{entry_.Current(), false};
   }
 
   // The checksum that is asked for is that of what stands there.
-  bool Matches() const {
+  bool Matches() const { return Matches(entry_.Current()); }
+  bool Matches(fs::path path) const {
     if (options_.sha256.empty()) return true;
     std::error_code error;
-    fs::path path = entry_.Current();
     // A single safetensors file stands in a folder.
     if (fs::is_directory(path, error)) path /= source_.path;
+    return HasBytes(path, options_.sha256);
+  }
+
+  static bool HasBytes(const fs::path& path, const std::string& sha256) {
     const StatusOr<std::string> found = Sha256OfFile(path);
-    return found.ok() && *found == options_.sha256;
+    return found.ok() && *found == sha256;
   }
 
   Status HubFiles(const HubListing& listing, const std::vector<HubFile>& files,
@@ -267,8 +277,9 @@ class Puller {
     for (const HubFile& file : files) {
       const fs::path path = is_file ? target : target / file.path;
       std::error_code error;
-      // Of a pull that was ended between two files.
-      if (fs::exists(path, error)) {
+      // Of a pull that was ended between two files, or before it was placed.
+      if (fs::exists(path, error) &&
+          (options_.sha256.empty() || HasBytes(path, options_.sha256))) {
         before += std::max<int64_t>(file.size, 0);
         continue;
       }
