@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <cmath>
 #include <cstring>
+#include <limits>
 
 #include "models/graph/onnx_dtype.h"
 #include "models/graph/ops/checks.h"
@@ -44,6 +45,15 @@ Status RunSize(const Call& call, std::span<const Result> results, const Team&) {
   return OkStatus();
 }
 
+// Exact, since the distance of two integers of 64 bits has 65. A step of 0
+// never ends.
+double CountOfIntegers(__int128 start, __int128 end, __int128 step) {
+  if (step == 0) return std::numeric_limits<double>::infinity();
+  const __int128 way = step > 0 ? end - start : start - end;
+  const __int128 stride = step > 0 ? step : -step;
+  return way <= 0 ? 0 : static_cast<double>((way + stride - 1) / stride);
+}
+
 StatusOr<OutTypes> InferRange(const Call& call) {
   RETURN_IF_ERROR(CheckOperands(call, 3, 3));
   for (const Arg& arg : call.args) {
@@ -54,14 +64,19 @@ StatusOr<OutTypes> InferRange(const Call& call) {
     if (arg.bytes == nullptr) return NeedsBytes("a bound of the range");
   }
   const double count = Dispatch(call.arg(0).dtype, [&]<typename T>() -> double {
-    const auto at = [&](size_t i) {
-      return static_cast<double>(*call.arg(i).data<T>());
-    };
-    return std::ceil((at(1) - at(0)) / at(2));
+    const T start = *call.arg(0).data<T>();
+    const T end = *call.arg(1).data<T>();
+    const T step = *call.arg(2).data<T>();
+    if constexpr (std::is_integral_v<T> && !std::is_same_v<T, bool>) {
+      return CountOfIntegers(start, end, step);
+    } else {
+      return std::ceil((static_cast<double>(end) - static_cast<double>(start)) /
+                       static_cast<double>(step));
+    }
   });
   if (!(count < 0x1p40)) return InvalidArgument("the range has no end");
   return OutTypes{
-      {call.arg(0).dtype, {std::max<int64_t>(0, static_cast<int64_t>(count))}}};
+      {call.arg(0).dtype, {static_cast<int64_t>(std::max(count, 0.0))}}};
 }
 Status RunRange(const Call& call, std::span<const Result> results,
                 const Team&) {

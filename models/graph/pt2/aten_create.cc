@@ -41,12 +41,14 @@ void ScalarTensor(Lowering& n) {
   n.Return(n.emit().Value(n.Number("s"), n.OutType(0)));
 }
 
+// PyTorch counts in FP64 or INT64, whatever narrower type the result has.
 void Arange(Lowering& n) {
-  const DType type = n.OutType(0);
+  const DType type = IsFloat(n.OutType(0)) ? DType::kF64 : DType::kI64;
   Emitter& e = n.emit();
-  n.Return(e.Op("Range", {e.Value(n.Number("start", Num::Of(0)), type),
-                          e.Value(n.Number("end"), type),
-                          e.Value(n.Number("step", Num::Of(1)), type)}));
+  n.ReturnAs(type,
+             e.Op("Range", {e.Value(n.Number("start", Num::Of(0)), type),
+                            e.Value(n.Number("end"), type),
+                            e.Value(n.Number("step", Num::Of(1)), type)}));
 }
 
 // Evenly from start to end, both included, each a number or a tensor of one.

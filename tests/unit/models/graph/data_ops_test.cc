@@ -120,6 +120,25 @@ TEST(DataOps, TopKTakesTheFirstOfEqualOnes) {
   EXPECT_THAT(Values<int64_t>(made, 1), ElementsAre(1, 2, 3));
 }
 
+// 2^53 + 3 is no double.
+TEST(DataOps, ARangeOfIntegersIsCountedExactly) {
+  const int64_t start = int64_t{1} << 53;
+  const auto range = [](int64_t from, int64_t to, int64_t step) {
+    return RunOne("Range", List(Tensor::Scalar(from), Tensor::Scalar(to),
+                                Tensor::Scalar(step)));
+  };
+  const auto y = range(start, start + 3, 1);
+  ASSERT_TRUE(y.ok()) << y.status().message();
+  EXPECT_THAT(
+      std::vector<int64_t>((*y)[0].data<int64_t>(),
+                           (*y)[0].data<int64_t>() + (*y)[0].num_elements()),
+      ElementsAre(start, start + 1, start + 2));
+  EXPECT_EQ((*range(5, 0, -2))[0].num_elements(), 3);
+  EXPECT_EQ((*range(5, 0, 2))[0].num_elements(), 0);
+  EXPECT_EQ((*range(0, 5, -2))[0].num_elements(), 0);
+  EXPECT_FALSE(range(0, 5, 0).ok());
+}
+
 TEST(DataOps, CastToAnIntegerStopsAtItsBounds) {
   EXPECT_THAT(
       Values<int8_t>(RunOne("Cast", List(Floats({3}, {300, -1.9f, -300})),
