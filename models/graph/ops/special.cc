@@ -1,15 +1,22 @@
-// Functions of the gamma function and the inverse of the error function, which
-// ONNX has not. Computed in double precision and rounded once:
+// Functions that ONNX has not. Computed in double precision and rounded once:
 //
 //   Lgamma(x)    log |Γ(x)|
 //   Digamma(x)   Γ'(x) / Γ(x): minus infinity at 0, NaN at other poles
 //   ErfInv(x)    y with erf(y) = x; NaN outside of [-1, 1]
+//
+// Functions that lose all digits where they are made of others, computed in the
+// operand's type:
+//
+//   Log1p(x)     log(1 + x), near 0
+//   Expm1(x)     eˣ - 1, near 0
+//   Erfc(x)      1 - erf(x), where erf(x) is near 1
 #include <cmath>
 #include <limits>
 
 #include "models/graph/ops/checks.h"
 #include "models/graph/ops/dispatch.h"
 #include "models/graph/ops/elementwise.h"
+#include "models/graph/ops/facts.h"
 #include "models/graph/ops/op_groups.h"
 
 namespace millrace::models::graph {
@@ -85,10 +92,45 @@ Status Run(const Call& call, std::span<const Result> results,
   return OkStatus();
 }
 
+struct Log1p {
+  template <typename M>
+  M operator()(M x) const {
+    return std::log1p(x);
+  }
+};
+struct Expm1 {
+  template <typename M>
+  M operator()(M x) const {
+    return std::expm1(x);
+  }
+};
+struct Erfc {
+  template <typename M>
+  M operator()(M x) const {
+    return std::erfc(x);
+  }
+};
+
+template <typename Of>
+Status RunInType(const Call& call, std::span<const Result> results,
+                 const Team& team) {
+  Dispatch(call.arg(0).dtype, [&]<typename T>() {
+    if constexpr (kIsFloat<T>) {
+      Map<T, T>(call, results[0], team, [](T x) {
+        return static_cast<T>(Of()(static_cast<MathType<T>>(x)));
+      });
+    }
+  });
+  return OkStatus();
+}
+
 constexpr OpDef kOps[] = {
-    {"Digamma", InferFloat, Run<Digamma>, Work::kSplits},
-    {"ErfInv", InferFloat, Run<ErfInv>, Work::kSplits},
-    {"Lgamma", InferFloat, Run<Lgamma>, Work::kSplits},
+    {"Digamma", InferFloat, Run<Digamma>, Work::kSplits, kUnaryFact},
+    {"Erfc", InferFloat, RunInType<Erfc>, Work::kSplits, kUnaryFact},
+    {"ErfInv", InferFloat, Run<ErfInv>, Work::kSplits, kUnaryFact},
+    {"Expm1", InferFloat, RunInType<Expm1>, Work::kSplits, kUnaryFact},
+    {"Lgamma", InferFloat, Run<Lgamma>, Work::kSplits, kUnaryFact},
+    {"Log1p", InferFloat, RunInType<Log1p>, Work::kSplits, kUnaryFact},
 };
 
 }  // namespace

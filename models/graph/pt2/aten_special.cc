@@ -50,8 +50,7 @@ void NanToNum(Lowering& n) {
 
 void Erfc(Lowering& n) {
   const Input x = Real(n, "self");
-  Emitter& e = n.emit();
-  n.ReturnAs(x.type, e.Op("Sub", {e.Number(1, x.type), e.Op("Erf", {x.id})}));
+  n.ReturnAs(x.type, n.emit().Op("Erfc", {x.id}));
 }
 
 void Logit(Lowering& n) {
@@ -68,12 +67,13 @@ void Logit(Lowering& n) {
 
 // log(eᵃ + eᵇ) = max + log(1 + e^(-|a - b|))
 void LogAddExp(Lowering& n) {
-  const Input a = Real(n, "self");
-  const Input b = Real(n, "other");
+  const Pair p = Operands(n, true);
   Emitter& e = n.emit();
-  const ValueId away = e.Op("Neg", {e.Op("Abs", {e.Op("Sub", {a.id, b.id})})});
-  n.ReturnAs(a.type, e.Op("Add", {e.Op("Max", {a.id, b.id}),
-                                  e.Op("Softplus", {away})}));
+  const ValueId most = e.Op("Max", {p.a, p.b});
+  const ValueId away = e.Op("Neg", {e.Op("Abs", {e.Op("Sub", {p.a, p.b})})});
+  const ValueId sum = e.Op("Add", {most, e.Op("Softplus", {away})});
+  // Of two infinities there is no difference.
+  n.ReturnAs(p.type, e.Op("Where", {e.Op("IsInf", {most}), most, sum}));
 }
 
 void Hypot(Lowering& n) {

@@ -71,22 +71,13 @@ void Exp2(Lowering& n) {
   n.ReturnAs(x.type, n.emit().Op("Pow", {n.emit().Number(2, x.type), x.id}));
 }
 
-void Expm1(Lowering& n) {
-  const Input x = Real(n);
-  const Input e = {x.type, n.emit().Op("Exp", {x.id})};
-  n.ReturnAs(x.type, With(n, "Sub", e, 1));
-}
-
-void LogTimes(Lowering& n, double shift, double scale) {
+void LogTimes(Lowering& n, double scale) {
   Input x = Real(n);
-  if (shift != 0) x.id = With(n, "Add", x, shift);
   x.id = n.emit().Op("Log", {x.id});
-  if (scale != 1) x.id = With(n, "Mul", x, scale);
-  n.ReturnAs(x.type, x.id);
+  n.ReturnAs(x.type, With(n, "Mul", x, scale));
 }
-void Log1p(Lowering& n) { LogTimes(n, 1, 1); }
-void Log2(Lowering& n) { LogTimes(n, 0, 1.4426950408889634); }
-void Log10(Lowering& n) { LogTimes(n, 0, 0.4342944819032518); }
+void Log2(Lowering& n) { LogTimes(n, 1.4426950408889634); }
+void Log10(Lowering& n) { LogTimes(n, 0.4342944819032518); }
 
 void Trunc(Lowering& n) {
   const Operand x = n.Arg("self");
@@ -261,8 +252,8 @@ constexpr AtenOp kRows[] = {
     {"aten.rsqrt.default", Rsqrt},
     {"aten.square.default", Square},
     {"aten.exp2.default", Exp2},
-    {"aten.expm1.default", Expm1},
-    {"aten.log1p.default", Log1p},
+    {"aten.expm1.default", RealOp<"Expm1">},
+    {"aten.log1p.default", RealOp<"Log1p">},
     {"aten.log2.default", Log2},
     {"aten.log10.default", Log10},
     {"aten.logical_not.default", LogicalNot},

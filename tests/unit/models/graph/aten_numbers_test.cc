@@ -18,6 +18,16 @@ using ::testing::HasSubstr;
 using ::testing::IsNan;
 using ::testing::Pointwise;
 
+constexpr float kInfinity = std::numeric_limits<float>::infinity();
+
+// Within a few roundings of each value.
+auto Close(const std::vector<float>& values) {
+  return Pointwise(::testing::Truly([](const std::tuple<float, float>& pair) {
+                     const auto [got, want] = pair;
+                     return std::abs(got - want) <= 4e-7f * std::abs(want);
+                   }),
+                   values);
+}
 
 // ---- evenly spaced numbers ----
 TEST(AtenNumbers, ARangeIsCountedInDoubles) {
@@ -39,6 +49,28 @@ TEST(AtenNumbers, TheEndOfARangeIsNotRoundedToItsType) {
   const std::vector<float> y = program.Run("y", {0});
   ASSERT_EQ(y.size(), 1001u);
   EXPECT_EQ(y[255], 255);
+}
+
+// ---- extremes ----
+TEST(AtenNumbers, TheSumOfTwoInfinitePowersIsOne) {
+  EXPECT_THAT(
+      One("aten.logaddexp.default", {Self(), TensorArg("other", "x")}, {3},
+          {-kInfinity, kInfinity, 1}, {3}),
+      ElementsAre(-kInfinity, kInfinity, FloatNear(1 + std::log(2.0f), 1e-6f)));
+}
+
+// ---- digits that differences lose ----
+TEST(AtenNumbers, SmallArgumentsKeepTheirDigits) {
+  const std::vector<float> x = {1e-8f, -3e-5f, 0.5f};
+  EXPECT_THAT(One("aten.log1p.default", {Self()}, {3}, x, {3}),
+              Close({1e-8f, -3.00004500e-5f, 0.405465108f}));
+  EXPECT_THAT(One("aten.expm1.default", {Self()}, {3}, x, {3}),
+              Close({1e-8f, -2.99995500e-5f, 0.648721271f}));
+}
+
+TEST(AtenNumbers, WhatErfLeavesOfOneKeepsItsDigits) {
+  EXPECT_THAT(One("aten.erfc.default", {Self()}, {3}, {5, 0, -5}, {3}),
+              Close({1.53745979e-12f, 1, 2}));
 }
 
 }  // namespace

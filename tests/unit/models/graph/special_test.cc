@@ -57,6 +57,17 @@ TEST(Special, TheInverseOfErfGivesBackWhatErfWasGiven) {
               ElementsAre(kInfinity, -kInfinity, IsNan()));
 }
 
+TEST(Special, FunctionsKeepTheDigitsThatTheirFormulasLose) {
+  EXPECT_THAT(At("Log1p", {1e-20, -1}), ElementsAre(1e-20, -kInfinity));
+  EXPECT_THAT(At("Expm1", {1e-20, -kInfinity}), ElementsAre(1e-20, -1));
+  EXPECT_THAT(At("Erfc", {0, 10, -10}),
+              ElementsAre(1, DoubleNear(2.0884875837625446e-45, 1e-59), 2));
+  // Floats stay floats: 1 + 2^-30 is 1 in FP32.
+  const auto y = RunOp("Log1p", Operands(F({1}, {0x1p-30f})));
+  ASSERT_TRUE(y.ok()) << y.status().ToString();
+  EXPECT_EQ(Floats((*y)[0]), std::vector<float>{0x1p-30f});
+}
+
 TEST(Special, IntegersAreRefused) {
   EXPECT_FALSE(RunOp("Lgamma", Operands(I64({1}, {3}))).ok());
 }
