@@ -62,6 +62,21 @@ struct DivOf {
     }
   }
 };
+// Of floats, which ONNX has not: the whole number at or below the quotient as
+// PyTorch finds it. a - fmod(a, b) is divided rather than a, so that the
+// quotient is a whole number but for one rounding: of 1 by 0.1 it is 9.
+struct FloorDivOf {
+  template <typename T>
+  T operator()(T a, T b) const {
+    if (b == 0) return a / b;
+    const T rest = std::fmod(a, b);
+    T quotient = (a - rest) / b;
+    if (rest != 0 && (b < 0) != (rest < 0)) quotient -= 1;
+    if (quotient == 0) return std::copysign(T{0}, a / b);
+    const T whole = std::floor(quotient);
+    return quotient - whole > T{0.5} ? whole + 1 : whole;
+  }
+};
 struct EqualOf {
   template <typename T>
   bool operator()(T a, T b) const {
@@ -115,6 +130,14 @@ StatusOr<std::vector<ValueType>> InferArithmetic(const Call& call) {
   return std::vector<ValueType>{{call.arg(0).dtype, shape}};
 }
 
+StatusOr<std::vector<ValueType>> InferFloats(const Call& call) {
+  ASSIGN_OR_RETURN(std::vector<ValueType> types, InferArithmetic(call));
+  if (IsFloat(types[0].dtype)) return types;
+  return InvalidArgument("operands are " +
+                         TypeText(types[0].dtype, call.arg(0).shape) +
+                         ", not floats");
+}
+
 StatusOr<std::vector<ValueType>> InferComparison(const Call& call) {
   ASSIGN_OR_RETURN(const Shape shape, InferShape(call));
   return std::vector<ValueType>{{DType::kBool, shape}};
@@ -155,6 +178,14 @@ Status Run(const Call& call, std::span<const Result> results,
   return OkStatus();
 }
 
+Status RunFloorDiv(const Call& call, std::span<const Result> results,
+                   const Team& team) {
+  Dispatch(call.arg(0).dtype, [&]<typename T>() {
+    if constexpr (kIsFloat<T>) Compute<FloorDivOf, T>(call, results[0], team);
+  });
+  return OkStatus();
+}
+
 Status RunEqual(const Call& call, std::span<const Result> results,
                 const Team& team) {
   if (call.arg(0).dtype != kString) return Run<EqualOf>(call, results, team);
@@ -169,6 +200,7 @@ constexpr OpDef kOps[] = {
     {"Sub", InferArithmetic, Run<SubOf>, Work::kSplits, kBroadcastFact},
     {"Mul", InferArithmetic, Run<MulOf>, Work::kSplits, kBroadcastFact},
     {"Div", InferArithmetic, Run<DivOf>, Work::kSplits, kBroadcastFact},
+    {"FloorDiv", InferFloats, RunFloorDiv, Work::kSplits, kBroadcastFact},
     {"Equal", InferComparison, RunEqual, Work::kSplits, kBroadcastStringsFact},
     {"Less", InferComparison, Run<LessOf>, Work::kSplits, kBroadcastFact},
     {"LessOrEqual", InferComparison, Run<LessOrEqualOf>, Work::kSplits,

@@ -38,7 +38,7 @@ void Mul(Lowering& n) {
 
 ValueId FloorOf(Lowering& n, const Pair& p) {
   Emitter& e = n.emit();
-  if (IsFloat(p.type)) return e.Op("Floor", {e.Op("Div", {p.a, p.b})});
+  if (IsFloat(p.type)) return e.Op("FloorDiv", {p.a, p.b});
   // Towards minus infinity: the rest has the divisor's sign.
   return e.Op("Div", {e.Op("Sub", {p.a, e.Op("Mod", {p.a, p.b})}), p.b});
 }
@@ -65,12 +65,7 @@ void FloorDivide(Lowering& n) {
 
 void Remainder(Lowering& n) {
   const Pair p = Operands(n);
-  Emitter& e = n.emit();
-  if (!IsFloat(p.type)) {
-    return n.ReturnAs(p.type, e.Op("Mod", {p.a, p.b}));
-  }
-  const ValueId times = e.Op("Mul", {FloorOf(n, p), p.b});
-  n.ReturnAs(p.type, e.Op("Sub", {p.a, times}));
+  n.ReturnAs(p.type, n.emit().Op("Mod", {p.a, p.b}));
 }
 
 void Fmod(Lowering& n) {
@@ -98,16 +93,28 @@ void Pow(Lowering& n) {
   n.ReturnAs(p.type, e.Op("Pow", {p.a, p.b}));
 }
 
-void Maximum(Lowering& n) {
-  const Pair p = Operands(n);
-  n.ReturnAs(p.type,
-             n.emit().Op(p.type == DType::kBool ? "Or" : "Max", {p.a, p.b}));
+ValueId Extreme(Lowering& n, const Pair& p, bool most) {
+  if (p.type == DType::kBool) {
+    return n.emit().Op(most ? "Or" : "And", {p.a, p.b});
+  }
+  return n.emit().Op(most ? "Max" : "Min", {p.a, p.b});
 }
-
-void Minimum(Lowering& n) {
+template <bool kMost>
+void ExtremeOf(Lowering& n) {
   const Pair p = Operands(n);
-  n.ReturnAs(p.type,
-             n.emit().Op(p.type == DType::kBool ? "And" : "Min", {p.a, p.b}));
+  n.ReturnAs(p.type, Extreme(n, p, kMost));
+}
+// What is no number gives way to what is one.
+template <bool kMost>
+void ExtremeNumber(Lowering& n) {
+  const Pair p = Operands(n);
+  Emitter& e = n.emit();
+  ValueId y = Extreme(n, p, kMost);
+  if (IsFloat(p.type)) {
+    y = e.Op("Where", {e.Op("IsNaN", {p.b}), p.a, y});
+    y = e.Op("Where", {e.Op("IsNaN", {p.a}), p.b, y});
+  }
+  n.ReturnAs(p.type, y);
 }
 
 // self + value · tensor1 ∘ tensor2, ∘ being "Mul" or "Div".
@@ -159,12 +166,12 @@ constexpr AtenOp kRows[] = {
     {"aten.pow.Tensor_Scalar", Pow},
     {"aten.pow.Scalar", Pow},
     {"aten.pow.Tensor", Pow},  // the form in place
-    {"aten.maximum.default", Maximum},
-    {"aten.max.other", Maximum},
-    {"aten.fmax.default", Maximum},
-    {"aten.minimum.default", Minimum},
-    {"aten.min.other", Minimum},
-    {"aten.fmin.default", Minimum},
+    {"aten.maximum.default", ExtremeOf<true>},
+    {"aten.max.other", ExtremeOf<true>},
+    {"aten.fmax.default", ExtremeNumber<true>},
+    {"aten.minimum.default", ExtremeOf<false>},
+    {"aten.min.other", ExtremeOf<false>},
+    {"aten.fmin.default", ExtremeNumber<false>},
     {"aten.atan2.default", Atan2},
     {"aten.addcmul.default", AddCMul},
     {"aten.addcdiv.default", AddCDiv},

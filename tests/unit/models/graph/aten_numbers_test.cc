@@ -19,6 +19,7 @@ using ::testing::IsNan;
 using ::testing::Pointwise;
 
 constexpr float kInfinity = std::numeric_limits<float>::infinity();
+constexpr float kNan = std::numeric_limits<float>::quiet_NaN();
 
 // Within a few roundings of each value.
 auto Close(const std::vector<float>& values) {
@@ -27,6 +28,10 @@ auto Close(const std::vector<float>& values) {
                      return std::abs(got - want) <= 4e-7f * std::abs(want);
                    }),
                    values);
+}
+
+std::string Other(const std::string& number) {
+  return FloatArg("other", number);
 }
 
 // ---- evenly spaced numbers ----
@@ -59,6 +64,21 @@ TEST(AtenNumbers, TheSumOfTwoInfinitePowersIsOne) {
       ElementsAre(-kInfinity, kInfinity, FloatNear(1 + std::log(2.0f), 1e-6f)));
 }
 
+TEST(AtenNumbers, OfANumberAndNoneTheNumberIsTheExtreme) {
+  for (const bool most : {true, false}) {
+    Program program({4});
+    program.Node("aten.flip.default", {Self(), IntsArg("dims", "[0]")}, "f",
+                 {"4"});
+    program.Node(most ? "aten.fmax.default" : "aten.fmin.default",
+                 {Self(), TensorArg("other", "f")}, "y", {"4"});
+    EXPECT_THAT(program.Run("y", {kNan, 1, 2, 5}),
+                most ? ElementsAre(5, 2, 2, 5) : ElementsAre(5, 1, 1, 5));
+  }
+  EXPECT_THAT(One("aten.maximum.default", {Self(), TensorArg("other", "x")},
+                  {1}, {kNan}, {1}),
+              ElementsAre(IsNan()));
+}
+
 // ---- digits that differences lose ----
 TEST(AtenNumbers, SmallArgumentsKeepTheirDigits) {
   const std::vector<float> x = {1e-8f, -3e-5f, 0.5f};
@@ -71,6 +91,28 @@ TEST(AtenNumbers, SmallArgumentsKeepTheirDigits) {
 TEST(AtenNumbers, WhatErfLeavesOfOneKeepsItsDigits) {
   EXPECT_THAT(One("aten.erfc.default", {Self()}, {3}, {5, 0, -5}, {3}),
               Close({1.53745979e-12f, 1, 2}));
+}
+
+// ---- quotients between whole numbers ----
+// 0.1f is more than a tenth, so 1 holds it nine times and almost once more.
+TEST(AtenNumbers, RemaindersAndTheirQuotientsAreExact) {
+  const std::vector<float> x = {1, -1, kInfinity};
+  const auto run = [&](const std::string& target,
+                       std::vector<std::string> arguments) {
+    arguments.insert(arguments.begin(), {Self(), Other("0.1")});
+    return One(target, arguments, {3}, x, {3});
+  };
+  EXPECT_THAT(run("aten.remainder.Scalar", {}),
+              ElementsAre(FloatNear(0.0999999866f, 1e-9f),
+                          FloatNear(1.49011612e-8f, 1e-12f), IsNan()));
+  for (const auto& y :
+       {run("aten.floor_divide.Scalar", {}),
+        run("aten.div.Scalar_mode", {Text("rounding_mode", "floor")})}) {
+    EXPECT_THAT(y, ElementsAre(9, -10, IsNan()));
+  }
+  EXPECT_THAT(One("aten.floor_divide.Scalar", {Self(), Other("0.0")}, {2},
+                  {1, -1}, {2}),
+              ElementsAre(kInfinity, -kInfinity));
 }
 
 }  // namespace
