@@ -1,6 +1,7 @@
 // Matrices as wholes: inverses, determinants, factors, and products that
 // PyTorch has names of their own for.
 #include <algorithm>
+#include <limits>
 #include <string>
 #include <utility>
 
@@ -53,18 +54,29 @@ void Inverse(Lowering& n) {
   NoErrors(n, 1, a);
 }
 
+// Whether a right side is a vector for each matrix, or one for all: of one
+// axis, or of the matrices' sizes without the last.
+bool AreVectors(const Operand& a, const Operand& b) {
+  if (b.rank() == 1) return true;
+  if (b.rank() != a.rank() - 1) return false;
+  return std::equal(b.meta->sizes.begin(), b.meta->sizes.end(),
+                    a.meta->sizes.begin(), [](const Dim& x, const Dim& y) {
+                      return x.fixed == y.fixed && x.hint == y.hint &&
+                             x.symbol == y.symbol;
+                    });
+}
+
 void LinalgSolve(Lowering& n) {
   const Operand a = Matrices(n);
   const Operand b = n.Arg("B");
   if (!a || !b || !n.Flag("left", true)) return n.Fail("x·a = b");
   Emitter& e = n.emit();
-  // A right side with one axis less is a vector for each matrix.
-  const bool vectors = b.rank() == a.rank() - 1 && b.rank() != 2;
+  const bool vectors = AreVectors(a, b);
   if (!vectors && b.rank() != a.rank() && b.rank() != 2) {
     return n.Fail("a right side of rank " + std::to_string(b.rank()));
   }
   const ValueId x = Solve(n, a, vectors ? e.Unsqueeze(b.id, {b.rank()}) : b.id);
-  n.Return(0, vectors ? e.Squeeze(x, {b.rank()}) : x);
+  n.Return(0, vectors ? e.Squeeze(x, {a.rank() - 1}) : x);
 }
 
 void SolveTriangular(Lowering& n) {
@@ -90,14 +102,21 @@ void Cholesky(Lowering& n) {
 }
 
 void Det(Lowering& n) { n.Return(0, n.emit().Op("Det", {Matrices(n).id})); }
+// NaN of a negative determinant.
 void LogDet(Lowering& n) {
-  n.Return(n.emit().Op("Log", {n.emit().Op("Det", {Matrices(n).id})}));
+  const Operand a = Matrices(n);
+  if (!a) return;
+  Emitter& e = n.emit();
+  const auto parts = e.Ops("SLogDet", {a.id}, {}, 2);
+  const ValueId none =
+      e.Number(std::numeric_limits<double>::quiet_NaN(), a.dtype());
+  n.Return(e.Op("Where", {e.Op("Less", {parts[0], e.Number(0, a.dtype())}),
+                          none, parts[1]}));
 }
 void SLogDet(Lowering& n) {
-  Emitter& e = n.emit();
-  const ValueId det = e.Op("Det", {Matrices(n).id});
-  n.Return(0, e.Op("Sign", {det}));
-  n.Return(1, e.Op("Log", {e.Op("Abs", {det})}));
+  const auto parts = n.emit().Ops("SLogDet", {Matrices(n).id}, {}, 2);
+  n.Return(0, parts[0]);
+  n.Return(1, parts[1]);
 }
 
 void MatrixPower(Lowering& n) {

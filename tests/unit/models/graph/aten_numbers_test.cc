@@ -93,6 +93,23 @@ TEST(AtenNumbers, WhatErfLeavesOfOneKeepsItsDigits) {
               Close({1.53745979e-12f, 1, 2}));
 }
 
+TEST(AtenNumbers, LogarithmsOfDeterminantsReachBeyondThem) {
+  const std::vector<float> large = {0, 1e30f, 1e30f, 0};
+  const auto part = [&](const std::vector<float>& x, size_t place) {
+    return OneOf("aten.linalg_slogdet.default", {TensorArg("A", "x")}, {2, 2},
+                 x, {7, 7}, place);
+  };
+  EXPECT_THAT(part(large, 0), ElementsAre(-1));
+  EXPECT_THAT(part(large, 1), Close({138.155106f}));
+  EXPECT_THAT(part({1, 2, 2, 4}, 0), ElementsAre(0));
+  EXPECT_THAT(part({1, 2, 2, 4}, 1), ElementsAre(-kInfinity));
+  const auto logdet = [](const std::vector<float>& x) {
+    return One("aten.logdet.default", {Self()}, {2, 2}, x, {});
+  };
+  EXPECT_THAT(logdet(large), ElementsAre(IsNan()));
+  EXPECT_THAT(logdet({1e-30f, 0, 0, 1e-30f}), Close({-138.155106f}));
+}
+
 // ---- quotients between whole numbers ----
 // 0.1f is more than a tenth, so 1 holds it nine times and almost once more.
 TEST(AtenNumbers, RemaindersAndTheirQuotientsAreExact) {
@@ -113,6 +130,25 @@ TEST(AtenNumbers, RemaindersAndTheirQuotientsAreExact) {
   EXPECT_THAT(One("aten.floor_divide.Scalar", {Self(), Other("0.0")}, {2},
                   {1, -1}, {2}),
               ElementsAre(kInfinity, -kInfinity));
+}
+
+// ---- axes that are not named ----
+TEST(AtenNumbers, AMatrixOfRightSidesMayBeAVectorForEachMatrix) {
+  Program program({2, 2, 2});
+  // What the matrices make of a vector of ones.
+  program.Node("aten.sum.dim_IntList", {Self(), IntsArg("dim", "[-1]")}, "b",
+               {"2", "2"});
+  program.Node("aten.linalg_solve.default",
+               {TensorArg("A", "x"), TensorArg("B", "b")}, "y", {"2", "2"});
+  EXPECT_THAT(program.Run("y", {2, 1, 0, 4, 1, 3, 5, -2}), Near({1, 1, 1, 1}));
+}
+
+TEST(AtenNumbers, OneVectorIsARightSideForAllMatrices) {
+  Program program({2, 2, 2});
+  program.Weight("b", {"2"}, {2, 4}, R"([{"as_int":1}])");
+  program.Node("aten.linalg_solve.default",
+               {TensorArg("A", "x"), TensorArg("B", "b")}, "y", {"2", "2"});
+  EXPECT_THAT(program.Run("y", {2, 0, 0, 4, 1, 0, 0, 2}), Near({1, 1, 2, 2}));
 }
 
 }  // namespace
