@@ -83,11 +83,15 @@ Status PlanScales(const Call& call, const std::vector<int>& axes,
                            " scales for " + std::to_string(axes.size()) +
                            " axes");
   }
+  const bool in_doubles =
+      call.arg(IsUpsample(call) ? 1 : 2).dtype == DType::kF64;
   for (size_t i = 0; i < axes.size(); ++i) {
     const int64_t in = call.arg(0).shape[axes[i]];
-    // In f32, as the scales are: 10 times 0.7f is 7.
-    const float size = static_cast<float>(in) * static_cast<float>(scales[i]);
-    if (!(scales[i] > 0) || !(size < 0x1p40f)) {
+    // In the type of the scales: 10 times 0.7f is 7 in f32.
+    const double size =
+        in_doubles ? static_cast<double>(in) * scales[i]
+                   : static_cast<float>(in) * static_cast<float>(scales[i]);
+    if (!(scales[i] > 0) || !(size < 0x1p40)) {
       return InvalidArgument("a scale of " + std::to_string(scales[i]) +
                              " of an axis of " + std::to_string(in));
     }

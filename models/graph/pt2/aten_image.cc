@@ -65,13 +65,19 @@ std::vector<double> Scales(Lowering& n, size_t space) {
   return scales;
 }
 
-ValueId Floats(Emitter& e, const std::vector<double>& values) {
-  Tensor tensor =
-      Tensor::Make(DType::kF32, {static_cast<int64_t>(values.size())});
-  for (size_t i = 0; i < values.size(); ++i) {
-    tensor.data<float>()[i] = static_cast<float>(values[i]);
-  }
-  return e.Constant(std::move(tensor));
+// As PyTorch's scales are, by which it computes sizes: 100 times 0.29 is less
+// than 29, but not in FP32.
+ValueId Doubles(Emitter& e, const std::vector<double>& values) {
+  return e.Constant(Tensor::From<double>(
+      DType::kF64, {static_cast<int64_t>(values.size())}, values));
+}
+
+// The size that PyTorch makes of a scale.
+Num Scaled(Lowering& n, const Operand& x, int64_t axis, double scale) {
+  Emitter& e = n.emit();
+  const ValueId exact = e.Op("Mul", {e.Value(n.Size(x, axis), DType::kF64),
+                                     e.Number(scale, DType::kF64)});
+  return {.id = e.Cast(e.Op("Floor", {exact}), DType::kF64, DType::kI64)};
 }
 
 void Resize(Lowering& n, size_t space, Attrs attrs) {
@@ -81,13 +87,21 @@ void Resize(Lowering& n, size_t space, Attrs attrs) {
   for (size_t i = 0; i < space; ++i)
     axes.push_back(2 + static_cast<int64_t>(i));
   attrs.Set("axes", axes);
-  const std::vector<Num> sizes = n.Numbers("output_size");
-  const std::vector<double> scales = Scales(n, space);
+  std::vector<Num> sizes = n.Numbers("output_size");
+  std::vector<double> scales = Scales(n, space);
+  // Between corners the sizes alone say where to look.
+  if (attrs.Text("coordinate_transformation_mode", "") == "align_corners") {
+    for (size_t i = 0; i < space && sizes.size() < scales.size(); ++i) {
+      sizes.push_back(
+          Scaled(n, x, 2 + static_cast<int64_t>(sizes.size()), scales[i]));
+    }
+    scales.clear();
+  }
   // With both, the scales say where to look and the sizes how far: they agree
   // whenever sizes were computed from scales.
   if (!scales.empty()) {
     return n.Return(
-        e.Op("Resize", {x.id, kNoValue, Floats(e, scales)}, std::move(attrs)));
+        e.Op("Resize", {x.id, kNoValue, Doubles(e, scales)}, std::move(attrs)));
   }
   if (sizes.size() != space) return n.Fail("neither sizes nor scales");
   n.Return(e.Op("Resize", {x.id, kNoValue, kNoValue, e.List(sizes)},

@@ -132,6 +132,34 @@ TEST(AtenNumbers, RemaindersAndTheirQuotientsAreExact) {
               ElementsAre(kInfinity, -kInfinity));
 }
 
+// ---- sizes of images ----
+TEST(AtenNumbers, SizesOfResizedImagesAreCutOffInDoubles) {
+  std::vector<float> x;
+  for (int i = 0; i < 100; ++i) x.push_back(static_cast<float>(i));
+  // 100 times 0.29 is 28.999999999999996, and 29 in FP32.
+  const std::vector<float> y =
+      One("aten.upsample_nearest1d.vec",
+          {TensorArg("input", "x"),
+           Arg("scale_factors", R"({"as_floats":[0.29]})")},
+          {1, 1, 100}, x, {1, 1, 28});
+  ASSERT_EQ(y.size(), 28u);
+  EXPECT_EQ(y[1], 3);
+  EXPECT_EQ(y[27], 93);
+}
+
+TEST(AtenNumbers, CornersOfAResizedImageAreThoseOfItsWholeSize) {
+  for (const bool by_scale : {true, false}) {
+    const std::string size =
+        by_scale ? Arg("scale_factors", R"({"as_floats":[1.5]})")
+                 : IntsArg("output_size", "[7]");
+    EXPECT_THAT(
+        One("aten.upsample_linear1d.vec",
+            {TensorArg("input", "x"), size, Truth("align_corners", true)},
+            {1, 1, 5}, {0, 3, 6, 9, 12}, {1, 1, 7}),
+        Near({0, 2, 4, 6, 8, 10, 12}));
+  }
+}
+
 // ---- axes that are not named ----
 TEST(AtenNumbers, AMatrixOfRightSidesMayBeAVectorForEachMatrix) {
   Program program({2, 2, 2});
