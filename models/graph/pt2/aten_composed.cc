@@ -236,18 +236,31 @@ void KthValue(Lowering& n) {
 }
 
 // ---- products and norms ----
-void Cross(Lowering& n) {
+void CrossAlong(Lowering& n, int64_t axis) {
   const Operand a = n.Arg("self");
   const Operand b = n.Arg("other");
   if (a.rank() != b.rank()) return n.Fail("operands of different ranks");
   Emitter& e = n.emit();
-  const int64_t axis = n.Axis("dim", -1, a.rank());
   const auto turned = [&](const Operand& x, const std::vector<int64_t>& order) {
     return e.Op("Gather", {x.id, e.Ints(order)}, {{"axis", axis}});
   };
   n.Return(
       e.Op("Sub", {e.Op("Mul", {turned(a, {1, 2, 0}), turned(b, {2, 0, 1})}),
                    e.Op("Mul", {turned(a, {2, 0, 1}), turned(b, {1, 2, 0})})}));
+}
+
+void LinalgCross(Lowering& n) {
+  CrossAlong(n, n.Axis("dim", -1, n.Arg("self").rank()));
+}
+// Without an axis along the first one of three elements.
+void Cross(Lowering& n) {
+  if (n.Has("dim")) return LinalgCross(n);
+  const Operand a = n.Arg("self");
+  for (int axis = 0; axis < a.rank(); ++axis) {
+    const Dim& dim = a.meta->sizes[static_cast<size_t>(axis)];
+    if (dim.fixed && dim.hint == 3) return CrossAlong(n, axis);
+  }
+  n.Fail("no axis has three elements");
 }
 
 void PairwiseDistance(Lowering& n) {
@@ -357,7 +370,7 @@ constexpr AtenOp kRows[] = {
     {"aten.median.dim", Median},
     {"aten.kthvalue.default", KthValue},
     {"aten.cross.default", Cross},
-    {"aten.linalg_cross.default", Cross},
+    {"aten.linalg_cross.default", LinalgCross},
     {"aten.pairwise_distance.default", PairwiseDistance},
     {"aten.nansum.default", NanSum},
     {"aten.round.decimals", RoundTo},

@@ -161,6 +161,30 @@ TEST(AtenNumbers, CornersOfAResizedImageAreThoseOfItsWholeSize) {
 }
 
 // ---- axes that are not named ----
+TEST(AtenNumbers, ACrossProductWithoutAnAxisTakesTheFirstOfThree) {
+  const auto cross = [](const std::string& target) {
+    Program program({3, 3});
+    program.Node("aten.flip.default", {Self(), IntsArg("dims", "[0]")}, "f",
+                 {"3", "3"});
+    program.Node(target, {Self(), TensorArg("other", "f")}, "y", {"3", "3"});
+    return program.Run("y", {1, 2, 3, 4, 5, 6, 7, 8, 10});
+  };
+  EXPECT_THAT(cross("aten.cross.default"),
+              ElementsAre(-24, -30, -42, 48, 60, 91, -24, -30, -42));
+  // By rows: (1, 2, 3) and (7, 8, 10).
+  EXPECT_THAT(cross("aten.linalg_cross.default"),
+              ElementsAre(-4, 11, -6, 0, 0, 0, 4, -11, 6));
+  Program program({2, 4});
+  program.Node("aten.cross.default", {Self(), TensorArg("other", "x")}, "y",
+               {"2", "4"});
+  program.Output("y");
+  EXPECT_THAT(
+      std::string(pt2::ImportPt2Bytes(AsBytes(program.Archive()), nullptr, {})
+                      .status()
+                      .message()),
+      HasSubstr("no axis has three elements"));
+}
+
 TEST(AtenNumbers, AMatrixOfRightSidesMayBeAVectorForEachMatrix) {
   Program program({2, 2, 2});
   // What the matrices make of a vector of ones.
