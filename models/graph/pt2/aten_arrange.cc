@@ -41,13 +41,20 @@ void Stack(Lowering& n) {
   n.Return(e.Concat(std::move(values), axis));
 }
 
-// x[k:] and x[:k], k counted from the end when elements move to higher places.
+// x[k:] and x[:k], k counted from the end when elements move to higher places
+// and the size is known.
 ValueId RollAxis(Lowering& n, ValueId x, int64_t axis, int64_t shift,
-                 const Dim* dim) {
-  if (dim != nullptr && dim->fixed && dim->hint > 0) shift %= dim->hint;
-  if (shift == 0) return x;
+                 const Num& size) {
   Emitter& e = n.emit();
-  const Num cut = Num::Of(-shift);
+  Num cut = Num::Of(0);
+  if (!size.known()) {
+    const Num turned = {.id = e.Op("Mod", {e.Value(Num::Of(shift), DType::kI64),
+                                           e.Value(size, DType::kI64)})};
+    cut = e.Sub(size, turned);
+  } else if (size.integer > 0) {
+    cut = Num::Of(-(shift % size.integer));
+  }
+  if (cut.Is(0)) return x;
   const ValueId back = e.Slice(x, axis, cut, Num::Of(kToEnd), Num::Of(1));
   const ValueId front = e.Slice(x, axis, Num::Of(0), cut, Num::Of(1));
   return e.Concat({back, front}, axis);
@@ -59,17 +66,19 @@ void Roll(Lowering& n) {
   const std::vector<int64_t> dims = n.Ints("dims");
   Emitter& e = n.emit();
   if (dims.empty() && shifts.size() == 1) {
-    const ValueId flat = e.Reshape(x.id, {Num::Of(-1)});
-    return n.Return(
-        e.ReshapeLike(RollAxis(n, flat, 0, shifts[0], nullptr), x.id));
+    std::vector<Num> sizes = {Num::Of(-1)};
+    if (x.meta->is_complex) sizes.push_back(Num::Of(2));
+    Num size = Num::Of(1);
+    for (const Num& each : n.Sizes(x)) size = e.Mul(size, each);
+    return n.Return(e.ReshapeLike(
+        RollAxis(n, e.Reshape(x.id, sizes), 0, shifts[0], size), x.id));
   }
   if (dims.size() != shifts.size()) return n.Fail("dims and shifts differ");
   ValueId y = x.id;
   for (size_t i = 0; i < dims.size(); ++i) {
     const auto axis = NormalAxis(dims[i], x.rank());
     if (!axis.ok()) return e.Fail(axis.status());
-    y = RollAxis(n, y, *axis, shifts[i],
-                 &x.meta->sizes[static_cast<size_t>(*axis)]);
+    y = RollAxis(n, y, *axis, shifts[i], n.Size(x, *axis));
   }
   n.Return(y);
 }

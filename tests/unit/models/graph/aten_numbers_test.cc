@@ -203,5 +203,36 @@ TEST(AtenNumbers, OneVectorIsARightSideForAllMatrices) {
   EXPECT_THAT(program.Run("y", {2, 0, 0, 4, 1, 0, 0, 2}), Near({1, 1, 2, 2}));
 }
 
+TEST(AtenNumbers, ShiftsOfMoreThanTheSizeGoRound) {
+  const std::vector<float> x = {1, 2, 3, 4};
+  const auto flat = [&](const std::string& shift) {
+    return One("aten.roll.default", {Self(), IntsArg("shifts", shift)}, {2, 2},
+               x, {2, 2});
+  };
+  EXPECT_THAT(flat("[6]"), ElementsAre(3, 4, 1, 2));
+  EXPECT_THAT(flat("[-5]"), ElementsAre(2, 3, 4, 1));
+  EXPECT_THAT(flat("[-8]"), ElementsAre(1, 2, 3, 4));
+  for (const bool named : {true, false}) {
+    Pt2Program program;
+    program.Input("x", {"s0"});
+    std::vector<std::string> arguments = {Self(), IntsArg("shifts", "[7]")};
+    if (named) arguments.push_back(IntsArg("dims", "[0]"));
+    program.Node("aten.roll.default", arguments, "y", {"s0"});
+    program.Output("y");
+    EXPECT_THAT(FloatsOf(program, {4}, x), ElementsAre(2, 3, 4, 1)) << named;
+    EXPECT_THAT(FloatsOf(program, {0}, {}), ElementsAre()) << named;
+  }
+}
+
+TEST(AtenNumbers, BothPartsOfAComplexNumberAreRolled) {
+  Program program({3, 2});
+  program.Node("aten.view_as_complex.default", {Self()}, "z", {"3"}, 10);
+  program.Node("aten.roll.default", {Self("z"), IntsArg("shifts", "[4]")}, "r",
+               {"3"}, 10);
+  program.Node("aten.view_as_real.default", {Self("r")}, "y", {"3", "2"});
+  EXPECT_THAT(program.Run("y", {1, 2, 3, 4, 5, 6}),
+              ElementsAre(5, 6, 1, 2, 3, 4));
+}
+
 }  // namespace
 }  // namespace millrace::models::graph
