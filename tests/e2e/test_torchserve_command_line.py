@@ -3,6 +3,7 @@ deploy/torchserve.sh starts and stops as `torchserve` does."""
 import json
 import os
 import re
+import socket
 import subprocess
 import urllib.request
 
@@ -58,13 +59,40 @@ def test_values_of_the_file_may_name_variables(store, tmp_path):
     assert done.returncode != 0 and "'STORE'" in done.stderr
 
 
-def test_the_script_starts_and_stops(store, tmp_path):
-    def run(*words, **more):
+def script(tmp_path):
+    """Runs deploy/torchserve.sh with the words that it is given."""
+    def run(*words):
         return subprocess.run(
             [REPO / "deploy" / "torchserve.sh", *words], cwd=tmp_path,
             capture_output=True, text=True, timeout=60, env={
                 **os.environ, "MILLRACE": str(BINARY),
-                "MILLRACE_PID_FILE": str(tmp_path / "pid"), **more})
+                "MILLRACE_PID_FILE": str(tmp_path / "pid")})
+    return run
+
+
+def free_port():
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        return probe.getsockname()[1]
+
+
+@pytest.mark.parametrize("host", ["127.0.0.1", "0.0.0.0", "::1"])
+def test_the_script_needs_no_line_of_the_log(store, tmp_path, host):
+    run, port = script(tmp_path), free_port()
+    try:
+        done = run("--start", "--ncs", "--disable-token-auth", "--model-store",
+                   str(store), "--models", "linear.mar", *PORTS, "--log-level",
+                   "warning", "--http-port", str(port), "--host", host)
+        assert done.returncode == 0, done.stderr
+        at = "[::1]" if host == "::1" else "127.0.0.1"
+        with urllib.request.urlopen(f"http://{at}:{port}/ping") as answer:
+            assert json.load(answer) == {"status": "Healthy"}
+    finally:
+        assert run("--stop").returncode == 0
+
+
+def test_the_script_starts_and_stops(store, tmp_path):
+    run = script(tmp_path)
     start = ["--start", "--ncs", "--disable-token-auth", "--model-store",
              str(store), "--models", "linear.mar", *PORTS]
     assert run("--stop").returncode == 0
