@@ -102,7 +102,7 @@ class BatcherImpl final : public Batcher {
     if (!place) {
       return FailedPrecondition("a task is submitted with a place of Reserve");
     }
-    options_.ragged.MakeMasks(task.inputs);
+    RETURN_IF_ERROR(options_.ragged.MakeMasks(task.inputs));
     if (task.keyed.has_value()) {
       RETURN_IF_ERROR(
           options_.jagged.TakeKeyed(*task.keyed, task.inputs, task.lengths));

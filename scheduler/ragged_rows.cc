@@ -159,17 +159,29 @@ Status CheckPadding(const config::RaggedInput& input, const Port& port) {
 }
 
 // A mask has as many elements as another input has, or a constant times that:
-// sizes of a request that are multiplied here would have no bound.
-Status CheckMask(const Port& port, const std::set<int32_t>& told) {
+// sizes of several inputs that are multiplied here would have no bound.
+// `told`: the symbols of each input, none of masks. Returns that input's
+// number.
+StatusOr<size_t> FindTold(const Port& port,
+                          const std::vector<std::set<int32_t>>& told) {
+  std::set<int32_t> varying;
   int num_varying = 0;
   for (const auto& dim : port.dims) {
     if (dim.size >= 0) continue;
     ++num_varying;
-    if (told.count(dim.symbol) > 0) continue;
-    return Wrong("makes a mask of '" + port.name +
-                 "', whose length no other input has; pad it with 0");
+    varying.insert(dim.symbol);
   }
-  if (num_varying <= 2) return OkStatus();
+  const auto one = std::find_if(
+      told.begin(), told.end(), [&](const std::set<int32_t>& symbols) {
+        return std::includes(symbols.begin(), symbols.end(), varying.begin(),
+                             varying.end());
+      });
+  if (one == told.end()) {
+    return Wrong("makes a mask of '" + port.name +
+                 "', whose length no other input has beside the batch's; pad "
+                 "it with 0");
+  }
+  if (num_varying <= 2) return static_cast<size_t>(one - told.begin());
   return Wrong("makes a mask of '" + port.name +
                "', which has more than one length; pad it with 0");
 }
@@ -184,7 +196,10 @@ StatusOr<RaggedRows> RaggedRows::Create(
   if (declared.inputs.empty() || inputs.empty()) return rows;
   std::map<int32_t, int32_t> length_of;  // by symbol
   std::set<int32_t> told;                // symbols of inputs that are no masks
+  std::vector<std::set<int32_t>> told_by(inputs.size());  // the same, by input
   rows.ports_ = inputs;
+  rows.told_by_.resize(inputs.size());
+  rows.symbols_ = symbols;
   rows.paddings_.resize(inputs.size());
   const int32_t batch = inputs[0].dims.empty() ? -1 : inputs[0].dims[0].symbol;
   for (const config::RaggedInput& each : declared.inputs) {
@@ -230,12 +245,13 @@ StatusOr<RaggedRows> RaggedRows::Create(
     }
     if (rows.paddings_[i].is_mask) continue;
     for (const auto& dim : inputs[i].dims) {
-      if (dim.symbol >= 0) told.insert(dim.symbol);
+      if (dim.symbol >= 0) told_by[i].insert(dim.symbol);
     }
+    told.insert(told_by[i].begin(), told_by[i].end());
   }
   for (size_t i = 0; i < inputs.size(); ++i) {
     if (rows.paddings_[i].is_mask) {
-      RETURN_IF_ERROR(CheckMask(inputs[i], told));
+      ASSIGN_OR_RETURN(rows.told_by_[i], FindTold(inputs[i], told_by));
     }
   }
   for (const Port& port : outputs) {
@@ -257,38 +273,42 @@ bool RaggedRows::IsMade(size_t input) const {
   return any() && paddings_[input].is_mask;
 }
 
-void RaggedRows::MakeMasks(std::vector<Tensor>& inputs) const {
-  if (!any()) return;
+Status RaggedRows::MakeMasks(std::vector<Tensor>& inputs) const {
+  if (!any()) return OkStatus();
+  std::vector<bool> left_out(ports_.size());
+  for (size_t i = 0; i < std::min(ports_.size(), inputs.size()); ++i) {
+    left_out[i] = paddings_[i].is_mask && inputs[i].bytes() == nullptr &&
+                  inputs[i].shape().rank() == 0;
+  }
+  RETURN_IF_ERROR(
+      models::graph::CheckInputs(ports_, symbols_, inputs, left_out));
   std::map<int32_t, int64_t> size_of;  // by symbol
-  const auto left_out = [&](size_t i) {
-    return paddings_[i].is_mask && inputs[i].bytes() == nullptr &&
-           inputs[i].shape().rank() == 0;
-  };
   for (size_t i = 0; i < inputs.size(); ++i) {
     if (paddings_[i].is_mask) continue;
     const Shape& shape = inputs[i].shape();
-    for (size_t axis = 0;
-         axis < ports_[i].dims.size() && static_cast<int>(axis) < shape.rank();
-         ++axis) {
+    for (size_t axis = 0; axis < ports_[i].dims.size(); ++axis) {
       const int32_t symbol = ports_[i].dims[axis].symbol;
       if (symbol >= 0) size_of[symbol] = shape[static_cast<int>(axis)];
     }
   }
   for (size_t i = 0; i < inputs.size(); ++i) {
-    if (!left_out(i)) continue;
+    if (!left_out[i]) continue;
     std::vector<int64_t> dims;
     for (const auto& dim : ports_[i].dims) {
-      const auto size = size_of.find(dim.symbol);
-      if (dim.size >= 0) {
-        dims.push_back(dim.size);
-      } else if (size != size_of.end()) {
-        dims.push_back(size->second);
-      }
+      dims.push_back(dim.size >= 0 ? dim.size : size_of.at(dim.symbol));
     }
-    if (dims.size() != ports_[i].dims.size()) continue;
+    // An input without elements says nothing of how large it is otherwise.
+    if (inputs[told_by_[i]].num_elements() == 0 &&
+        std::find(dims.begin(), dims.end(), 0) == dims.end()) {
+      return InvalidArgument(
+                 "input '" + ports_[i].name + "' is left out beside '" +
+                 ports_[told_by_[i]].name + "', which has no elements; give it")
+          .At(ports_[i].name);
+    }
     inputs[i] = Tensor::Make(ports_[i].dtype, WithDims(dims));
     Fill(1, inputs[i]);
   }
+  return OkStatus();
 }
 
 std::string RaggedRows::KindOf(const std::vector<Tensor>& inputs) const {

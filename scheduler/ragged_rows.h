@@ -45,9 +45,11 @@ class RaggedRows {
 
   // Whether requests may leave the input out: a mask, which is made here.
   bool IsMade(size_t input) const;
-  // Makes the masks that were left out: their tensors are default ones. They
-  // stay so where the other inputs have too few dimensions.
-  void MakeMasks(std::vector<models::Tensor>& inputs) const;
+  // Makes the masks that were left out: their tensors are default ones. Their
+  // sizes are those of the other inputs, which are held against the graph
+  // first: INVALID_ARGUMENT where one does not fit it or another one, or tells
+  // sizes without having elements.
+  Status MakeMasks(std::vector<models::Tensor>& inputs) const;
 
   // Equal for inputs that can be joined.
   std::string KindOf(const std::vector<models::Tensor>& inputs) const;
@@ -77,6 +79,9 @@ class RaggedRows {
   // By input; those that are not ragged have no name.
   std::vector<config::RaggedInput> paddings_;
   std::vector<models::graph::Port> ports_;  // of the inputs
+  std::vector<models::graph::Symbol> symbols_;
+  // Of each mask: an input that has all its sizes that vary.
+  std::vector<size_t> told_by_;
   std::vector<std::string> output_names_;
   Lengths inputs_, outputs_;
   std::vector<int64_t> most_;  // of each length

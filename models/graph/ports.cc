@@ -34,7 +34,8 @@ std::string PortText(const Port& port, const std::vector<Symbol>& symbols) {
 
 Status CheckInputs(const std::vector<Port>& ports,
                    const std::vector<Symbol>& symbols,
-                   const std::vector<Tensor>& inputs) {
+                   const std::vector<Tensor>& inputs,
+                   const std::vector<bool>& left_out) {
   if (inputs.size() != ports.size()) {
     return InvalidArgument("the model takes " + std::to_string(ports.size()) +
                            " inputs, the request has " +
@@ -42,6 +43,7 @@ Status CheckInputs(const std::vector<Port>& ports,
   }
   std::vector<std::optional<int64_t>> bound(symbols.size());
   for (size_t i = 0; i < ports.size(); ++i) {
+    if (!left_out.empty() && left_out[i]) continue;
     const Port& port = ports[i];
     const Tensor& tensor = inputs[i];
     if (tensor.dtype() != port.dtype) return Unfit(port, symbols, tensor, "");

@@ -64,7 +64,7 @@ std::vector<Tensor> Request(const RaggedRows& rows, int64_t num_rows,
   for (int64_t i = 0; i < num_rows * length; ++i) {
     inputs[0].data<int64_t>()[i] = first + i;
   }
-  rows.MakeMasks(inputs);
+  EXPECT_TRUE(rows.MakeMasks(inputs).ok());
   return inputs;
 }
 
@@ -137,7 +137,7 @@ TEST(RaggedRows, AMaskOfTheClientIsKept) {
   auto a = Request(rows, 1, 3, 10);
   a[1].data<float>()[2] = 0;
   const auto b = Request(rows, 1, 2, 20);
-  rows.MakeMasks(a);
+  EXPECT_TRUE(rows.MakeMasks(a).ok());
   EXPECT_THAT(Values<float>(a[1]), ElementsAre(1, 1, 0));
   EXPECT_EQ(Values<float>(rows.Join({&a, &b})[1])[2], 0);
 }
@@ -147,8 +147,53 @@ TEST(RaggedRows, AScalarOfTheClientIsNoMaskThatWasLeftOut) {
   std::vector<Tensor> inputs(2);
   inputs[0] = Tensor::Make(DType::kI64, {1, 3});
   inputs[1] = Tensor::Make(DType::kF32, {});
-  rows.MakeMasks(inputs);
-  EXPECT_EQ(inputs[1].shape().rank(), 0) << "the batcher refuses it";
+  EXPECT_EQ(rows.MakeMasks(inputs).field(), "mask");
+  EXPECT_EQ(inputs[1].shape().rank(), 0);
+}
+
+// Sizes of several inputs must not meet in a mask before they are known to be
+// those of one request: a small one would need any amount of memory.
+TEST(RaggedRows, NoMaskIsMadeOfInputsThatContradictEachOther) {
+  const std::vector<Port> ports = {
+      kInputs[0], kInputs[1],
+      MakePort("types", DType::kI64, {{.symbol = 0}, {.symbol = 1}})};
+  auto rows = RaggedRows::Create({{{.name = "tokens"},
+                                   {.name = "mask", .is_mask = true},
+                                   {.name = "types"}}},
+                                 ports, kOutputs, kSymbols);
+  ASSERT_TRUE(rows.ok()) << rows.status().ToString();
+  const auto refused = [&](const Shape& tokens, const Shape& types) {
+    std::vector<Tensor> inputs(3);
+    inputs[0] = Tensor::Make(DType::kI64, tokens);
+    inputs[2] = Tensor::Make(DType::kI64, types);
+    const Status status = rows->MakeMasks(inputs);
+    EXPECT_EQ(inputs[1].shape().rank(), 0) << "a mask was made";
+    return std::string(status.field());
+  };
+  EXPECT_EQ(refused({1, 20}, {9}), "types");
+  EXPECT_EQ(refused({20}, {1, 9}), "tokens");
+  EXPECT_EQ(refused({1, 20}, {9, 20}), "types");
+  EXPECT_EQ(refused({1, 20}, {64, 0}), "types");
+  EXPECT_EQ(refused({1, 21}, {1, 21}), "tokens");
+}
+
+TEST(RaggedRows, NoMaskIsMadeOfAnInputWithoutElements) {
+  std::vector<Symbol> symbols = kSymbols;
+  symbols.push_back({.name = "width", .min = 0, .max = 64});
+  const std::vector<Port> ports = {
+      MakePort("x", DType::kF32, {{.symbol = 0}, {.symbol = 1}, {.symbol = 3}}),
+      kInputs[1]};
+  auto rows =
+      RaggedRows::Create({{{.name = "x"}, {.name = "mask", .is_mask = true}}},
+                         ports, {kOutputs[1]}, symbols);
+  ASSERT_TRUE(rows.ok()) << rows.status().ToString();
+  std::vector<Tensor> inputs(2);
+  inputs[0] = Tensor::Make(DType::kF32, {64, 20, 0});
+  EXPECT_EQ(rows->MakeMasks(inputs).field(), "mask");
+  EXPECT_EQ(inputs[1].shape().rank(), 0);
+  inputs[0] = Tensor::Make(DType::kF32, {2, 3, 1});
+  EXPECT_TRUE(rows->MakeMasks(inputs).ok());
+  EXPECT_EQ(inputs[1].shape(), (Shape{2, 3}));
 }
 
 TEST(RaggedRows, AnOutputOfAnotherLengthThanItDeclaresIsNotCut) {
@@ -192,6 +237,13 @@ TEST(RaggedRows, WhatCannotBePaddedIsNamed) {
   EXPECT_THAT(Refusal({{.name = "tokens"}, {.name = "mask", .is_mask = true}},
                       kOutputs, halves),
               HasSubstr("makes a mask of 'mask', which is FP16"));
+  // Rows by one input times columns by another.
+  const std::vector<Port> apart = {
+      MakePort("rows", DType::kI64, {{.symbol = 0}, {.size = 1}}), kInputs[1],
+      MakePort("tokens", DType::kI64, {{.size = 1}, {.symbol = 1}})};
+  EXPECT_THAT(Refusal({{.name = "tokens"}, {.name = "mask", .is_mask = true}},
+                      kOutputs, apart),
+              HasSubstr("'mask', whose length no other input has beside"));
 }
 
 }  // namespace
