@@ -33,6 +33,9 @@ class ExternalModel final : public Servable, public Composite {
   int depth() const override { return 1000; }
   std::vector<std::string> members() const override { return {}; }
   int64_t instance_count() const override { return handler_->num_instances(); }
+  bool HasInstances(int64_t count) const override {
+    return instance_count() == count;
+  }
   bool Drain(std::chrono::steady_clock::time_point deadline) override;
   std::optional<ModelStatistics> statistics() const override;
 

@@ -14,15 +14,13 @@ constexpr int64_t kMaxInstances = 1024;
 
 }  // namespace
 
-GraphModel::GraphModel(ModelFacts facts,
-                       std::unique_ptr<scheduler::Batcher> batcher,
-                       std::unique_ptr<handlers::TensorHandler> handler,
-                       MakeContexts make_contexts,
-                       std::unique_ptr<handlers::TaskHandler> task,
-                       std::unique_ptr<handlers::TextHandler> texts,
-                       std::unique_ptr<handlers::ResponseCache> cache,
-                       FindPlaces find_places,
-                       std::shared_ptr<handlers::DriftMonitor> drift)
+GraphModel::GraphModel(
+    ModelFacts facts, std::unique_ptr<scheduler::Batcher> batcher,
+    std::unique_ptr<handlers::TensorHandler> handler,
+    MakeContexts make_contexts, std::unique_ptr<handlers::TaskHandler> task,
+    std::unique_ptr<handlers::TextHandler> texts,
+    std::unique_ptr<handlers::ResponseCache> cache, FindPlaces find_places,
+    std::shared_ptr<handlers::DriftMonitor> drift, int64_t num_devices)
     : Servable(std::move(facts)),
       batcher_(std::move(batcher)),
       cache_(std::move(cache)),
@@ -31,7 +29,8 @@ GraphModel::GraphModel(ModelFacts facts,
       texts_(std::move(texts)),
       make_contexts_(std::move(make_contexts)),
       find_places_(std::move(find_places)),
-      drift_(std::move(drift)) {}
+      drift_(std::move(drift)),
+      num_devices_(num_devices) {}
 
 std::string GraphModel::DriftJson() const {
   return drift_ == nullptr ? std::string() : drift_->Json();

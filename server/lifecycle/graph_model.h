@@ -28,7 +28,7 @@ class GraphModel final : public Servable, public Placed, public Watched {
 
   // The batcher outlives the handlers. Without `make_contexts` the number of
   // instances stays; `task`, `texts`, `cache`, `find_places` and `drift` may be
-  // null.
+  // null. `num_devices`: those that `make_contexts` makes contexts for.
   GraphModel(ModelFacts facts, std::unique_ptr<scheduler::Batcher> batcher,
              std::unique_ptr<handlers::TensorHandler> handler,
              MakeContexts make_contexts = nullptr,
@@ -36,7 +36,8 @@ class GraphModel final : public Servable, public Placed, public Watched {
              std::unique_ptr<handlers::TextHandler> texts = nullptr,
              std::unique_ptr<handlers::ResponseCache> cache = nullptr,
              FindPlaces find_places = nullptr,
-             std::shared_ptr<handlers::DriftMonitor> drift = nullptr);
+             std::shared_ptr<handlers::DriftMonitor> drift = nullptr,
+             int64_t num_devices = 1);
 
   ModelKind kind() const override { return ModelKind::kTensors; }
   StatusOr<handlers::GenerateHandler*> ForText() const override;
@@ -47,6 +48,9 @@ class GraphModel final : public Servable, public Placed, public Watched {
   StatusOr<handlers::TextHandler*> ForTexts() const override;
   int64_t instance_count() const override { return batcher_->num_instances(); }
   Status SetInstanceCount(int64_t count) override;
+  bool HasInstances(int64_t count) const override {
+    return instance_count() == count * num_devices_;
+  }
   bool Drain(std::chrono::steady_clock::time_point deadline) override {
     return batcher_->Drain(deadline);
   }
@@ -67,6 +71,7 @@ class GraphModel final : public Servable, public Placed, public Watched {
   const FindPlaces find_places_;  // or null
   // Shared with the handler, which adds the predictions; or null.
   const std::shared_ptr<handlers::DriftMonitor> drift_;
+  const int64_t num_devices_;
 };
 
 }  // namespace millrace::server

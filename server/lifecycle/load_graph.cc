@@ -441,7 +441,7 @@ StatusOr<std::shared_ptr<Servable>> LoadGraph(
       [cpus, topology](int64_t count) {
         return PlacesOf(cpus, count, topology);
       },
-      drift);
+      drift, static_cast<int64_t>(prepared.graphs.size()));
 }
 
 }  // namespace millrace::server

@@ -119,7 +119,7 @@ bool Repository::Adapt(const std::string& name, const VersionPlan& plan) {
     serving = entry.servable;
   }
   const int64_t wanted = plan.settings.graph.instance_count;
-  if (wanted > 0 && serving->instance_count() != wanted &&
+  if (wanted > 0 && !serving->HasInstances(wanted) &&
       !serving->SetInstanceCount(wanted).ok()) {
     return false;
   }
@@ -225,7 +225,7 @@ bool Repository::IsNews(const std::string& name,
     if (serves && !is_failure && !entry.reason.empty()) return true;
     const int64_t instances = plan.settings.graph.instance_count;
     if (serves && !is_failure && instances > 0 &&
-        entry.servable->instance_count() != instances) {
+        !entry.servable->HasInstances(instances)) {
       return true;
     }
     if (!is_failure && entry.state == VersionState::kReady) ++num_ready;

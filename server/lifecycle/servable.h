@@ -101,8 +101,12 @@ class Servable {
   // How many compute requests at the same time; 1 for text, whose requests
   // share the steps of one engine.
   virtual int64_t instance_count() const { return 1; }
-  // While it serves, without losing a request. UNIMPLEMENTED for text.
+  // While it serves, without losing a request. `count` of each device that it
+  // computes on. UNIMPLEMENTED for text.
   virtual Status SetInstanceCount(int64_t count);
+  // Whether it has as many as settings that ask for `count` would give it. True
+  // of models that make nothing of that number.
+  virtual bool HasInstances(int64_t /*count*/) const { return true; }
 
   // Of a LoRA adapter: how much of it requests get that begin now.
   // UNIMPLEMENTED for what is none, or where its device cannot.

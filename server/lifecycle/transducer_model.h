@@ -37,6 +37,16 @@ class TransducerModel final : public Servable {
     return sessions_.get();
   }
   handlers::TaskHandler* task() const override { return task_.get(); }
+  // Those of the encoder; predictor and joiner have one each.
+  int64_t instance_count() const override {
+    return graphs_.encoder->instance_count();
+  }
+  Status SetInstanceCount(int64_t count) override {
+    return graphs_.encoder->SetInstanceCount(count);
+  }
+  bool HasInstances(int64_t count) const override {
+    return graphs_.encoder->HasInstances(count);
+  }
   bool Drain(std::chrono::steady_clock::time_point deadline) override;
   // Those of the encoder: a segment is an inference.
   std::optional<ModelStatistics> statistics() const override;

@@ -251,7 +251,7 @@ Status Management::TryScale(const std::string& name, const std::string& version,
     const bool scaled =
         min_workers == 0
             ? !serving.ok()
-            : serving.ok() && (*serving)->instance_count() == min_workers;
+            : serving.ok() && (*serving)->HasInstances(min_workers);
     if (!status.ok() && !scaled) {
       const Status undone = registry_.Scale(
           before.name, before.version, before.min_workers, before.max_workers);

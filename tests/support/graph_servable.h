@@ -15,18 +15,20 @@
 
 namespace millrace::support {
 
-// Its answers go home on the pool's threads.
+// Its answers go home on the pool's threads. With several devices a number of
+// instances is that of each of them.
 inline std::shared_ptr<server::GraphModel> GraphServable(
-    const std::string& id, models::graph::Graph graph, handlers::Pool* pool) {
+    const std::string& id, models::graph::Graph graph, handlers::Pool* pool,
+    int64_t num_devices = 1) {
   auto context = models::graph::CreateInstance(std::move(graph), {});
   if (!context.ok()) {
     std::fprintf(stderr, "%s\n", context.status().ToString().c_str());
     std::abort();
   }
-  const auto make_contexts = [graph =
-                                  (*context)->compiled_graph()](int64_t count) {
+  const auto make_contexts = [graph = (*context)->compiled_graph(),
+                              num_devices](int64_t count) {
     server::GraphModel::Contexts contexts;
-    for (int64_t i = 0; i < count; ++i) {
+    for (int64_t i = 0; i < count * num_devices; ++i) {
       contexts.push_back(models::graph::ExecutionContext::Create(graph, {}));
     }
     return contexts;
@@ -38,7 +40,8 @@ inline std::shared_ptr<server::GraphModel> GraphServable(
   return std::make_shared<server::GraphModel>(
       server::ModelFacts{
           .id = id, .created_unix = 1700000000, .platform = "millrace_onnx"},
-      std::move(batcher), std::move(handler), make_contexts);
+      std::move(batcher), std::move(handler), make_contexts, nullptr, nullptr,
+      nullptr, nullptr, nullptr, num_devices);
 }
 
 }  // namespace millrace::support

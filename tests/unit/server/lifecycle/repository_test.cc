@@ -218,6 +218,30 @@ TEST_F(RepositoryLoads, InstancesChangeWithoutALoad) {
   EXPECT_EQ((*repository_->Find("m"))->instance_count(), 3);
 }
 
+TEST_F(RepositoryLoads, InstancesOfAModelThatHasNoneAreNoReasonForALoad) {
+  VersionPlan plan = Wanted("1", "a");
+  plan.settings.graph.instance_count = 3;
+  world_.Want({plan});
+  Start({.allow_control = true, .poll_interval = std::chrono::milliseconds(1)});
+  Await([&] { return States() == "1 READY"; });
+  // Polls go on, and a load asks once more.
+  std::this_thread::sleep_for(std::chrono::milliseconds(20));
+  ASSERT_TRUE(repository_->Load("m").ok());
+  EXPECT_EQ(world_.Loads().size(), 1u);
+}
+
+TEST(GraphModel, InstancesAreThoseOfEachDevice) {
+  const auto one = support::GraphServable("g", support::SumGraph(), nullptr);
+  EXPECT_TRUE(one->HasInstances(1));
+  ASSERT_TRUE(one->SetInstanceCount(2).ok());
+  EXPECT_TRUE(one->HasInstances(2));
+  const auto two = support::GraphServable("g", support::SumGraph(), nullptr, 2);
+  ASSERT_TRUE(two->SetInstanceCount(3).ok());
+  EXPECT_EQ(two->instance_count(), 6);
+  EXPECT_TRUE(two->HasInstances(3));
+  EXPECT_FALSE(two->HasInstances(6));
+}
+
 TEST_F(RepositoryLoads, FailingVersionLeavesTheOldOneServing) {
   world_.Want({Wanted("1")});
   Start();
