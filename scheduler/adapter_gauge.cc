@@ -8,8 +8,8 @@ namespace millrace::scheduler {
 
 void AdapterGauge::Show(const EngineStats& stats) {
   if (!stats.adapters.known) return;
-  MetricLabels labels = With(ModelLabels(model_), "running_lora_adapters",
-                             stats.adapters.running);
+  MetricLabels labels =
+      With(of_model_, "running_lora_adapters", stats.adapters.running);
   labels = With(labels, "waiting_lora_adapters", stats.adapters.waiting);
   labels = With(labels, "max_lora", std::to_string(max_adapters_));
   const Gauge gauge = registry_->AddGauge(

@@ -8,7 +8,7 @@
 #pragma once
 
 #include <cstdint>
-#include <string>
+#include <utility>
 
 #include "config/base/metrics.h"
 #include "config/base/mutex.h"
@@ -18,11 +18,12 @@ namespace millrace::scheduler {
 
 class AdapterGauge {
  public:
-  // `registry` outlives it. `max_adapters`: of one step.
-  AdapterGauge(MetricRegistry* registry, std::string model,
+  // `registry` outlives it. `of_model`: see ModelLabels. `max_adapters`: of one
+  // step.
+  AdapterGauge(MetricRegistry* registry, MetricLabels of_model,
                int32_t max_adapters)
       : registry_(registry),
-        model_(std::move(model)),
+        of_model_(std::move(of_model)),
         max_adapters_(max_adapters) {}
 
   // At each scrape. Nothing is shown until an adapter is known.
@@ -30,7 +31,7 @@ class AdapterGauge {
 
  private:
   MetricRegistry* const registry_;
-  const std::string model_;
+  const MetricLabels of_model_;
   const int32_t max_adapters_;
   Mutex mu_;
   Gauge gauge_ GUARDED_BY(mu_);

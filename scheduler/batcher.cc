@@ -37,6 +37,10 @@ constexpr Clock::Duration kMoment = std::chrono::microseconds(100);
 // runs takes a few microseconds.
 constexpr int kLooks = 200;
 
+MetricLabels LabelsOf(const BatcherOptions& options) {
+  return ModelLabels(options.model, options.version);
+}
+
 class BatcherImpl final : public Batcher {
  public:
   BatcherImpl(std::vector<std::unique_ptr<ExecutionContext>> instances,
@@ -51,7 +55,7 @@ class BatcherImpl final : public Batcher {
         warm_ups_(std::move(warm_ups)),
         runner_(options_.ragged, options_.jagged, options.clock, options.model,
                 options.timeline),
-        metrics_(registry ? BatcherMetrics(*registry, options.model)
+        metrics_(registry ? BatcherMetrics(*registry, LabelsOf(options))
                           : BatcherMetrics()),
         admission_(Admission::Create({
             .model = options.model,
@@ -70,7 +74,7 @@ class BatcherImpl final : public Batcher {
       const auto delay =
           std::chrono::duration<double>(options.batching.max_queue_delay);
       limits_ = ExportLimits(
-          *registry, options.model,
+          *registry, LabelsOf(options),
           {{"max_batch_size", options.batching.max_batch_size},
            {"max_queue_delay", delay.count()},
            {"instance_count", static_cast<double>(instances.size())}});

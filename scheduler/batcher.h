@@ -51,7 +51,8 @@
 namespace millrace::scheduler {
 
 struct BatcherOptions {
-  std::string model = "";  // label of metrics and log lines
+  std::string model = "";     // label of metrics and log lines
+  std::string version = "1";  // label of metrics
   // Waiting beyond what is computed.
   int32_t max_queue_size = config::CommonSettings::kMaxQueueSize;
   BatchingOptions batching = {};

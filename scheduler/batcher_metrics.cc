@@ -10,9 +10,8 @@ double Seconds(Clock::Duration duration) {
 }  // namespace
 
 BatcherMetrics::BatcherMetrics(MetricRegistry& registry,
-                               const std::string& model)
-    : LoadMetrics(registry, model) {
-  const MetricLabels labels = ModelLabels(model);
+                               const MetricLabels& labels)
+    : LoadMetrics(registry, labels) {
   compute_time = registry.AddHistogram(
       "millrace_compute_time_seconds",
       "Computing one batch of a graph; the first of new input sizes decides "

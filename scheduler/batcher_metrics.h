@@ -15,7 +15,8 @@ namespace millrace::scheduler {
 
 struct BatcherMetrics : LoadMetrics {
   BatcherMetrics() = default;  // counts nothing
-  BatcherMetrics(MetricRegistry& registry, const std::string& model);
+  // `labels`: see ModelLabels.
+  BatcherMetrics(MetricRegistry& registry, const MetricLabels& labels);
 
   // A batch has been computed.
   void Computed(int32_t num_requests, BatchClosed why,

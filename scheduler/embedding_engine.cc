@@ -60,8 +60,10 @@ class Impl final : public EmbeddingEngine {
         info_(runner->info()),
         runner_(std::move(runner)),
         view_(dynamic_cast<models::LogitsView*>(runner_.get())),
-        metrics_(registry ? BatcherMetrics(*registry, options.model)
-                          : BatcherMetrics()),
+        metrics_(registry
+                     ? BatcherMetrics(*registry, ModelLabels(options.model,
+                                                             options.version))
+                     : BatcherMetrics()),
         admission_(Admission::Create({
             .model = options.model,
             .max_num_seqs = info_.limits.max_seqs,

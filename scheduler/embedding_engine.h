@@ -32,7 +32,8 @@ namespace millrace::scheduler {
 enum class RowPooling { kMean, kFirst, kLast };
 
 struct EmbeddingOptions {
-  std::string model = "";  // label of metrics and log lines
+  std::string model = "";     // label of metrics and log lines
+  std::string version = "1";  // label of metrics
   RowPooling pooling = RowPooling::kLast;
   int32_t hidden = 0;  // numbers of a row of the runner's
   int32_t max_queue_size = config::CommonSettings::kMaxQueueSize;

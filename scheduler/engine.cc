@@ -44,6 +44,10 @@ RunnerInfo Narrow(RunnerInfo info, const EngineOptions& options) {
   return info;
 }
 
+MetricLabels LabelsOf(const EngineOptions& options) {
+  return ModelLabels(options.model, options.version);
+}
+
 class EngineImpl final : public Engine {
  public:
   EngineImpl(std::unique_ptr<models::Runner> runner,
@@ -54,11 +58,11 @@ class EngineImpl final : public Engine {
         info_(Narrow(runner->info(), options)),
         runner_(std::move(runner)),
         draft_(std::move(draft)),
-        metrics_(registry
-                     ? EngineMetrics(*registry, options.model, info_.num_pages,
-                                     models::DeviceOf(*runner_),
-                                     options.speculative.num_tokens)
-                     : EngineMetrics()),
+        metrics_(registry ? EngineMetrics(*registry, LabelsOf(options),
+                                          info_.num_pages,
+                                          models::DeviceOf(*runner_),
+                                          options.speculative.num_tokens)
+                          : EngineMetrics()),
         board_(std::make_shared<StatsBoard>()),
         admission_(Admission::Create({
             .model = options.model,
@@ -80,7 +84,7 @@ class EngineImpl final : public Engine {
     if (registry) {
       const auto seconds = std::chrono::duration<double>(options.target_itl);
       limits_ = ExportLimits(
-          *registry, options.model,
+          *registry, LabelsOf(options),
           {{"max_num_seqs", info_.limits.max_seqs},
            {"max_num_batched_tokens", info_.limits.max_tokens},
            {"target_itl", seconds.count()},
@@ -88,7 +92,7 @@ class EngineImpl final : public Engine {
             static_cast<double>(info_.num_pages / info_.limits.page_groups) *
                 models::kPageTokens}});
       const auto adapters = std::make_shared<AdapterGauge>(
-          registry, options.model, info_.limits.max_seqs);
+          registry, LabelsOf(options), info_.limits.max_seqs);
       scrape_ = registry->OnScrape(
           [metrics = metrics_, adapters, board = board_, queue = queue_] {
             const EngineStats stats = Stats(*board, *queue);

@@ -46,7 +46,8 @@ struct SpeculativeOptions {
 };
 
 struct EngineOptions {
-  std::string model = "";  // label of metrics and log lines
+  std::string model = "";     // label of metrics and log lines
+  std::string version = "1";  // label of metrics
   // Running together; tokens in one step; waiting beyond those that run.
   int32_t max_num_seqs = config::LlmSettings::kMaxNumSeqs;
   int32_t max_num_batched_tokens = config::LlmSettings::kMaxNumBatchedTokens;

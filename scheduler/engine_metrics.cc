@@ -26,12 +26,10 @@ const std::vector<double>& TokenBuckets() {
 
 }  // namespace
 
-EngineMetrics::EngineMetrics(MetricRegistry& registry, const std::string& model,
-                             int32_t num_pages, const std::string& device,
-                             int32_t most_drafted)
-    : LoadMetrics(registry, model) {
-  const MetricLabels labels = ModelLabels(model);
-
+EngineMetrics::EngineMetrics(MetricRegistry& registry,
+                             const MetricLabels& labels, int32_t num_pages,
+                             const std::string& device, int32_t most_drafted)
+    : LoadMetrics(registry, labels) {
   preemptions = registry.AddCounter(
       "millrace_preemptions_total",
       "Sequences put back to waiting for want of KV pages; if it grows "

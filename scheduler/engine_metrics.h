@@ -41,8 +41,9 @@ class StatsBoard {
 
 struct EngineMetrics : LoadMetrics {
   EngineMetrics() = default;  // counts nothing
-  // `draft_tokens`: of a sequence and step, at most.
-  EngineMetrics(MetricRegistry& registry, const std::string& model,
+  // `labels`: see ModelLabels. `draft_tokens`: of a sequence and step, at
+  // most.
+  EngineMetrics(MetricRegistry& registry, const MetricLabels& labels,
                 int32_t num_pages, const std::string& device,
                 int32_t draft_tokens);
 

@@ -2,8 +2,8 @@
 
 namespace millrace::scheduler {
 
-MetricLabels ModelLabels(const std::string& model) {
-  return {{"model", model}, {"version", "1"}};
+MetricLabels ModelLabels(const std::string& model, const std::string& version) {
+  return {{"model", model}, {"version", version}};
 }
 
 MetricLabels With(MetricLabels labels, const char* name,
@@ -12,8 +12,7 @@ MetricLabels With(MetricLabels labels, const char* name,
   return labels;
 }
 
-LoadMetrics::LoadMetrics(MetricRegistry& registry, const std::string& model) {
-  const MetricLabels labels = ModelLabels(model);
+LoadMetrics::LoadMetrics(MetricRegistry& registry, const MetricLabels& labels) {
   const auto refusals = [&](const char* reason) {
     return registry.AddCounter(
         "millrace_admission_refusals_total",
@@ -42,7 +41,7 @@ LoadMetrics::LoadMetrics(MetricRegistry& registry, const std::string& model) {
 }
 
 std::vector<Gauge> ExportLimits(
-    MetricRegistry& registry, const std::string& model,
+    MetricRegistry& registry, const MetricLabels& of_model,
     std::initializer_list<std::pair<const char*, double>> limits) {
   std::vector<Gauge> gauges;
   for (const auto& [name, value] : limits) {
@@ -50,7 +49,7 @@ std::vector<Gauge> ExportLimits(
         "millrace_scheduler_limit",
         "What bounds a model's steps or batches, by the setting's name; times "
         "in seconds.",
-        With(ModelLabels(model), "limit", name)));
+        With(of_model, "limit", name)));
     gauges.back().Set(value);
   }
   return gauges;

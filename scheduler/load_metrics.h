@@ -14,7 +14,8 @@ namespace millrace::scheduler {
 
 struct LoadMetrics {
   LoadMetrics() = default;  // counts nothing
-  LoadMetrics(MetricRegistry& registry, const std::string& model);
+  // `labels`: see ModelLabels.
+  LoadMetrics(MetricRegistry& registry, const MetricLabels& labels);
 
   Counter refused_queue_full;
   Counter refused_deadline;
@@ -28,11 +29,12 @@ struct LoadMetrics {
 // Gauges of what bounds a model's steps or batches, set once: what a planner of
 // a fleet needs to know of a server. Keep them as long as the model.
 std::vector<Gauge> ExportLimits(
-    MetricRegistry& registry, const std::string& model,
+    MetricRegistry& registry, const MetricLabels& of_model,
     std::initializer_list<std::pair<const char*, double>> limits);
 
-// {model, version}, which all metrics of a model carry.
-MetricLabels ModelLabels(const std::string& model);
+// {model, version}, which all metrics of a model carry: versions that serve
+// together have series of their own.
+MetricLabels ModelLabels(const std::string& model, const std::string& version);
 MetricLabels With(MetricLabels labels, const char* name,
                   std::string_view value);
 

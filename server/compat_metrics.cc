@@ -42,16 +42,18 @@ void AddVllm(Aliases& all) {
     std::string_view name, help;
     MetricKind kind;
     std::string_view source;
+    MetricPart part = kind == kHistogram ? MetricPart::kHistogram : kValue;
   };
   constexpr Plain kPlain[] = {
       {"vllm:num_requests_running", "Requests being computed.", kGauge,
        "millrace_requests_running"},
       {"vllm:num_requests_waiting", "Requests waiting to be computed.", kGauge,
        "millrace_requests_waiting"},
+      // Of the fullest version, where several of a model serve.
       {"vllm:kv_cache_usage_perc", "KV pages in use; 1 is all of them.", kGauge,
-       "millrace_kv_cache_usage_ratio"},
+       "millrace_kv_cache_usage_ratio", MetricPart::kGreatest},
       {"vllm:gpu_cache_usage_perc", "Old name of kv_cache_usage_perc.", kGauge,
-       "millrace_kv_cache_usage_ratio"},
+       "millrace_kv_cache_usage_ratio", MetricPart::kGreatest},
       {"vllm:prompt_tokens_total", "Prompt tokens taken in.", kCounter,
        "millrace_prompt_tokens_total"},
       {"vllm:generation_tokens_total", "Tokens generated.", kCounter,
@@ -114,7 +116,7 @@ void AddVllm(Aliases& all) {
          .help = each.help,
          .kind = each.kind,
          .source = each.source,
-         .part = each.kind == kHistogram ? MetricPart::kHistogram : kValue});
+         .part = each.part});
   }
   add({.name = "vllm:spec_decode_num_accepted_tokens_per_pos_total",
        .help = "Draft tokens accepted, by their place in the draft.",
@@ -124,6 +126,7 @@ void AddVllm(Aliases& all) {
        .help = "Always 1; sizes of the KV cache in labels.",
        .kind = kGauge,
        .source = "millrace_kv_cache_info",
+       .part = MetricPart::kGreatest,
        .labels = {{"page_tokens", "block_size"},
                   {"num_pages", "num_gpu_blocks"}}});
   // There it tells of no model: a process has one.

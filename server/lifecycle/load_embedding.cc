@@ -104,6 +104,7 @@ StatusOr<std::shared_ptr<Servable>> LoadEmbeddingModel(
   auto engine = scheduler::EmbeddingEngine::Create(
       std::move(model.runner),
       {.model = id,
+       .version = facts.version,
        .pooling = pooling,
        .hidden = model.hidden,
        .max_queue_size = static_cast<int32_t>(settings.common.max_queue_size)},

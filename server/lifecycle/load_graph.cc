@@ -325,6 +325,7 @@ StatusOr<std::shared_ptr<Servable>> LoadGraph(
   auto batcher = scheduler::Batcher::Create(
       std::move(instances),
       {.model = id,
+       .version = facts.version,
        .max_queue_size = static_cast<int32_t>(settings.common.max_queue_size),
        .batching = batching,
        .ragged = std::move(ragged),

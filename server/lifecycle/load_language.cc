@@ -211,6 +211,7 @@ StatusOr<std::shared_ptr<Servable>> LoadLanguageModel(
                                          : model.chat_template->source()};
   const scheduler::EngineOptions options = {
       .model = id,
+      .version = facts.version,
       .max_num_seqs = static_cast<int32_t>(settings.llm.max_num_seqs),
       .max_num_batched_tokens =
           static_cast<int32_t>(settings.llm.max_num_batched_tokens),

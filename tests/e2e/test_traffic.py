@@ -117,8 +117,17 @@ def chosen(server, model):
     return out
 
 
+def answered(server, model):
+    """Requests by the version that computed them."""
+    return collections.Counter({
+        labels.split('version="')[1].split('"')[0]: int(value)
+        for labels, value in server.metric(
+            "millrace_inference_requests_total").items()
+        if f'model="{model}"' in labels and 'outcome="ok"' in labels})
+
+
 def test_weights_part_requests(server):
-    before = chosen(server, "split")
+    before, answered_before = chosen(server, "split"), answered(server, "split")
     answers = [infer(server, "split") for _ in range(200)]
     assert all(value == float(version) for value, version in answers)
     counts = collections.Counter(version for _, version in answers)
@@ -126,6 +135,7 @@ def test_weights_part_requests(server):
     after = chosen(server, "split")
     assert (after - before)["weight", "1"] == counts["1"]
     assert (after - before)["weight", "2"] == counts["2"]
+    assert answered(server, "split") - answered_before == counts
     counts = collections.Counter(infer(server, "short")[1] for _ in range(100))
     assert 49 <= counts["1"] <= 51 and "3" not in counts
 

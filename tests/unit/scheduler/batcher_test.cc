@@ -257,6 +257,23 @@ TEST_F(BatcherTest, CountsEndingsRowsAndStages) {
   }
 }
 
+TEST_F(BatcherTest, VersionsThatServeTogetherAreCountedApart) {
+  FakeControl other;
+  const auto second = Batcher::Create(
+      std::make_unique<FakeContext>(&other),
+      {.model = "m", .version = "2", .clock = &clock_}, &metrics_);
+  Start();
+  EXPECT_TRUE(Send(1).get().ok());
+  batcher_->Drain(Soon());
+  const std::string text = metrics_.Text();
+  for (const char* line :
+       {"requests_total{model=\"m\",outcome=\"ok\",version=\"1\"} 1",
+        "requests_total{model=\"m\",outcome=\"ok\",version=\"2\"} 0",
+        "limit{limit=\"instance_count\",model=\"m\",version=\"2\"} 1"}) {
+    EXPECT_THAT(text, HasSubstr(line));
+  }
+}
+
 // Many senders, some of whom leave or are late: as many endings as requests.
 TEST_F(BatcherTest, EveryRequestOfACrowdEndsOnce) {
   batcher_ = Batcher::Create(std::make_unique<FakeContext>(&control_),

@@ -392,6 +392,21 @@ TEST(Engine, CountsWhatItDoes) {
                               "version=\"1\"} 64\n"));
 }
 
+TEST(Engine, VersionsThatServeTogetherAreCountedApart) {
+  MetricRegistry registry;
+  auto first = MakeEngine({}, {}, &registry);
+  auto second = MakeEngine({}, {.version = "2"}, &registry);
+  Reader reader(MustSubmit(*second, MakeTask({1, 2, 3}, 4)));
+  ASSERT_TRUE(reader.AwaitEnd());
+  const std::string text = registry.Text();
+  for (const char* line :
+       {"millrace_generation_tokens_total{model=\"fake\",version=\"1\"} 0\n",
+        "millrace_generation_tokens_total{model=\"fake\",version=\"2\"} 4\n",
+        "millrace_kv_pages{model=\"fake\",state=\"free\",version=\"2\"} "}) {
+    EXPECT_THAT(text, HasSubstr(line));
+  }
+}
+
 TEST(Engine, ARequestsLongestCompletionIsCountedOnce) {
   MetricRegistry registry;
   auto engine = MakeEngine({}, {}, &registry);
