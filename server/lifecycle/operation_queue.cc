@@ -1,5 +1,6 @@
 #include "server/lifecycle/operation_queue.h"
 
+#include <algorithm>
 #include <exception>
 #include <future>
 #include <memory>
@@ -30,6 +31,7 @@ Status Guarded(const Work& work) {
 }
 
 constexpr size_t kMaxOperations = 64;
+constexpr auto kNotPlanned = std::chrono::steady_clock::time_point::max();
 
 Status Stopped() {
   return Unavailable("the server is shutting down; use another instance")
@@ -90,17 +92,23 @@ bool OperationQueue::stopping() const {
 }
 
 void OperationQueue::Run() {
+  using Clock = std::chrono::steady_clock;
   // Only a name for top -H: naming a thread cannot fail.
   static_cast<void>(config::PinThisThread({}, "repository"));
-  const bool idles = options_.idle_interval.count() > 0;
+  const auto next_idle = [this] {
+    return options_.idle_interval.count() > 0
+               ? Clock::now() + options_.idle_interval
+               : kNotPlanned;
+  };
+  auto idle_at = next_idle();
+  auto after_at = kNotPlanned;
   while (true) {
     Operation next;
     {
       MutexLock lock(mu_);
-      const auto until =
-          std::chrono::steady_clock::now() + options_.idle_interval;
+      const auto until = std::min(idle_at, after_at);
       while (operations_.empty() && !stopping_) {
-        if (!idles) {
+        if (until == kNotPlanned) {
           changed_.Wait(mu_);
         } else if (!changed_.WaitUntil(mu_, until)) {
           break;
@@ -114,10 +122,16 @@ void OperationQueue::Run() {
     }
     if (next.work) {
       next.done(Guarded(next.work));
-    } else {
-      static_cast<void>(Guarded(options_.idle));
+      idle_at = next_idle();
+    } else if (Clock::now() >= idle_at) {
+      static_cast<void>(Guarded([this] { options_.idle(); }));
+      idle_at = next_idle();
     }
-    if (options_.after) static_cast<void>(Guarded(options_.after));
+    bool again = false;
+    if (options_.after) {
+      static_cast<void>(Guarded([&] { again = options_.after(); }));
+    }
+    after_at = again ? Clock::now() + options_.after_interval : kNotPlanned;
   }
   std::deque<Operation> left;
   {

@@ -17,8 +17,10 @@ class OperationQueue {
   using Work = std::function<Status()>;
   using Done = std::function<void(Status)>;
   struct Options {
-    // Runs after each operation, when its `done` was called.
-    std::function<void()> after;
+    // Runs after each operation, when its `done` was called. True: it has more
+    // to do and runs again in `after_interval`, or after the next operation.
+    std::function<bool()> after;
+    std::chrono::milliseconds after_interval{100};
     // Runs when nothing else did for that long; zero: never.
     std::function<void()> idle;
     std::chrono::milliseconds idle_interval{0};

@@ -24,7 +24,7 @@ Repository::Repository(std::unique_ptr<ModelSource> source,
       allow_adapter_updates_(options.allow_adapter_updates),
       make_choice_(options.make_choice),
       progress_(options.progress),
-      operations_({.after = [this] { RetireAll(); },
+      operations_({.after = [this] { return Retire(); },
                    .idle = [this] { Poll(); },
                    .idle_interval = options.poll_interval},
                   source_ != nullptr) {}

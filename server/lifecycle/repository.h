@@ -7,9 +7,9 @@
 //                                                        // end
 // A load goes through load → warm → swap → drain → unload: requests go to the
 // new version from the swap on, and the one before leaves when the last of its
-// requests has ended. A version that fails to load changes nothing for requests
-// and its reason stands in Index. Loads and unloads run on a thread of their
-// own, one at a time, in order.
+// requests has ended, however many loads come in between. A version that fails
+// to load changes nothing for requests and its reason stands in Index. Loads
+// and unloads run on a thread of their own, one at a time, in order.
 //
 // Thread-safe.
 #pragma once
@@ -190,7 +190,8 @@ class Repository {
   void TakeOutAdaptersOf(const std::string& base) REQUIRES(mu_);
   bool IsNews(const std::string& name, const std::vector<VersionPlan>& plans);
   void Poll();
-  void RetireAll();
+  // Frees what has left and has no requests any more. True: some have.
+  bool Retire();
 
   Status CheckControl() const;
   Status CheckAdapterUpdates() const;
@@ -208,7 +209,13 @@ class Repository {
     std::shared_ptr<Servable> servable;
     std::string name;
     bool was_unloaded = false;  // its entry goes on to kUnavailable
+    // The next operation waits so long for its requests.
+    std::chrono::steady_clock::time_point patience = {};
   };
+  // Of those that left, one whose requests have ended by then, taken out; its
+  // servable is null where there is none.
+  Retired TakeRetired();
+  void Free(Retired leaving);
   mutable Mutex mu_;
   std::vector<Model> models_ GUARDED_BY(mu_);  // in the order of loading
   std::vector<Retired> retired_ GUARDED_BY(mu_);

@@ -18,8 +18,10 @@ namespace {
 
 using SteadyClock = std::chrono::steady_clock;
 
-// How often a wait for requests looks whether the process ends.
-constexpr auto kLookAgain = std::chrono::milliseconds(100);
+// An operation gives the requests of what it took out so long to end, so that
+// their memory and cores are free for the next one; longer ones hold up none.
+constexpr auto kRequestsLeave = std::chrono::milliseconds(500);
+constexpr auto kLookAgain = std::chrono::milliseconds(5);
 // Those that only read a listing let go of a model within that time.
 constexpr auto kReadersLeave = std::chrono::seconds(2);
 
@@ -290,41 +292,75 @@ void Repository::Poll() {
   }
 }
 
-void Repository::RetireAll() {
+bool Repository::Retire() {
   while (true) {
-    Retired leaving;
-    {
-      MutexLock lock(mu_);
-      if (retired_.empty()) return;
-      leaving = retired_.front();
-    }
-    Gate& gate = leaving.servable->gate();
-    gate.Close();
-    while (!gate.WaitEmpty(SteadyClock::now() + kLookAgain)) {
-      if (operations_.stopping()) return;
-    }
-    leaving.servable->Drain(SteadyClock::now());
-    // It is freed here, on no thread of its own or of a request.
-    {
-      MutexLock lock(mu_);
-      retired_.erase(retired_.begin());
-    }
-    const auto last = SteadyClock::now() + kReadersLeave;
-    while (leaving.servable.use_count() > 1 && SteadyClock::now() < last) {
-      std::this_thread::sleep_for(std::chrono::milliseconds(1));
-    }
-    const std::string version = leaving.servable->version();
-    leaving.servable.reset();
-    malloc_trim(0);
-    MutexLock lock(mu_);
-    Version& entry = Entry(leaving.name, version);
-    if (leaving.was_unloaded && entry.state == VersionState::kUnloading) {
-      entry.state = VersionState::kUnavailable;
-      entry.reason = "unloaded";
-      entry.stamp.clear();
-    }
-    LogInfo("model unloaded", {{"model", leaving.name}, {"version", version}});
+    Retired leaving = TakeRetired();
+    if (leaving.servable == nullptr) break;
+    Free(std::move(leaving));
   }
+  MutexLock lock(mu_);
+  return !retired_.empty();
+}
+
+Repository::Retired Repository::TakeRetired() {
+  while (true) {
+    std::vector<Retired> left;
+    {
+      MutexLock lock(mu_);
+      for (Retired& each : retired_) {
+        if (each.patience == SteadyClock::time_point()) {
+          each.patience = SteadyClock::now() + kRequestsLeave;
+        }
+      }
+      left = retired_;
+    }
+    bool is_patient = false;
+    for (const Retired& each : left) {
+      Gate& gate = each.servable->gate();
+      gate.Close();
+      // Requests of an adapter run in its base.
+      const bool has_adapter =
+          std::any_of(left.begin(), left.end(), [&](const Retired& other) {
+            return other.servable->facts().parent == each.name;
+          });
+      if (!has_adapter && gate.in_flight() == 0) {
+        MutexLock lock(mu_);
+        std::erase_if(retired_, [&](const Retired& other) {
+          return other.servable == each.servable;
+        });
+        return each;
+      }
+      is_patient = is_patient || SteadyClock::now() < each.patience;
+    }
+    if (!is_patient || operations_.stopping()) return {};
+    std::this_thread::sleep_for(kLookAgain);
+  }
+}
+
+// On no thread of its own or of a request.
+void Repository::Free(Retired leaving) {
+  leaving.servable->Drain(SteadyClock::now());
+  const auto last = SteadyClock::now() + kReadersLeave;
+  while (leaving.servable.use_count() > 1 && SteadyClock::now() < last) {
+    std::this_thread::sleep_for(std::chrono::milliseconds(1));
+  }
+  const std::string version = leaving.servable->version();
+  leaving.servable.reset();
+  malloc_trim(0);
+  MutexLock lock(mu_);
+  const bool is_last =
+      std::none_of(retired_.begin(), retired_.end(), [&](const Retired& other) {
+        return other.name == leaving.name &&
+               other.servable->version() == version;
+      });
+  Version& entry = Entry(leaving.name, version);
+  if (leaving.was_unloaded && is_last &&
+      entry.state == VersionState::kUnloading) {
+    entry.state = VersionState::kUnavailable;
+    entry.reason = "unloaded";
+    entry.stamp.clear();
+  }
+  LogInfo("model unloaded", {{"model", leaving.name}, {"version", version}});
 }
 
 }  // namespace millrace::server

@@ -154,6 +154,60 @@ TEST_F(RepositoryLoads, NewVersionTakesOverWhileTheOldOneFinishes) {
   Await([&] { return States() == "1 UNAVAILABLE unloaded, 2 READY"; });
 }
 
+TEST_F(RepositoryLoads, ALongRequestOfWhatGaveWayHoldsUpNoLoad) {
+  world_.Want({Wanted("1")});
+  Start();
+  ASSERT_TRUE(repository_->Load("m").ok());
+  std::optional<ModelHandle> held(*repository_->Borrow("m"));
+  world_.Want({Wanted("2")});
+  ASSERT_TRUE(repository_->Load("m").ok());
+  world_.Want({Wanted("3")});
+  std::promise<Status> loaded;
+  auto third = loaded.get_future();
+  repository_->RequestLoad("m", "",
+                           [&](Status s) { loaded.set_value(std::move(s)); });
+  const bool ended =
+      third.wait_for(std::chrono::seconds(20)) == std::future_status::ready;
+  EXPECT_TRUE(ended) << "it waits for the request of version 1";
+  EXPECT_EQ((*held)->version(), "1");
+  Await([&] {
+    return States() ==
+           (ended ? "1 UNLOADING, 2 UNAVAILABLE unloaded, 3 READY" : States());
+  });
+  held.reset();  // looked for without another operation
+  ASSERT_TRUE(third.get().ok());
+  Await([&] {
+    return States() ==
+           "1 UNAVAILABLE unloaded, 2 UNAVAILABLE unloaded, 3 READY";
+  });
+}
+
+TEST_F(RepositoryLoads, AServerThatEndsWaitsForRequestsOfWhatLeft) {
+  world_.Want({Wanted("1")});
+  Start();
+  ASSERT_TRUE(repository_->Load("m").ok());
+  std::optional<ModelHandle> held(*repository_->Borrow("m"));
+  ASSERT_TRUE(repository_->Unload("m").ok());
+  EXPECT_FALSE(repository_->Drain(In(10)));
+  held.reset();
+  EXPECT_TRUE(repository_->Drain(In(10'000)));
+}
+
+TEST_F(RepositoryLoads, ABaseStaysUntilTheRequestsOfItsAdaptersHaveEnded) {
+  world_.Want({Wanted("1")});
+  Start();
+  ASSERT_TRUE(repository_->Load("m").ok());
+  const std::weak_ptr<Servable> base = *repository_->Find("m");
+  repository_->Add(std::make_shared<LanguageModel>(
+      ModelFacts{.id = "sql", .parent = "m"}, TextFacts{}, nullptr, nullptr));
+  std::optional<ModelHandle> held(*repository_->Borrow("sql"));
+  ASSERT_TRUE(repository_->Unload("m").ok());
+  std::this_thread::sleep_for(std::chrono::milliseconds(50));
+  EXPECT_FALSE(base.expired()) << "the adapter's request runs in its engine";
+  held.reset();
+  Await([&] { return base.expired(); });
+}
+
 TEST_F(RepositoryLoads, ModelsStayWhileTheSourceCannotBeListed) {
   world_.Want({Wanted("1", "a")});
   Start({.poll_interval = std::chrono::milliseconds(1)});
