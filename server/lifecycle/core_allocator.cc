@@ -27,6 +27,10 @@ struct CoreAllocator::State {
   // The cores that compute, of one NUMA node where it is not negative.
   CpuSet Candidates(int64_t numa_node) const;
   CpuSet ChooseFor(const CoreRequest& request) REQUIRES(mu);
+  // By CPU: the teams that have it or another CPU of its core.
+  std::map<int, int> NumHolders() const REQUIRES(mu);
+  // Ascending; of those with the fewest holders, near ones side by side.
+  CpuSet LeastHeld(CpuSet candidates, size_t size) const REQUIRES(mu);
   // Whether a team that is held is what the request would get.
   bool Fits(const Team& team, const CoreRequest& request) const;
 
@@ -65,29 +69,46 @@ bool CoreAllocator::State::Fits(const Team& team,
                     static_cast<size_t>(request.threads) == team.cpus.size());
 }
 
+std::map<int, int> CoreAllocator::State::NumHolders() const {
+  std::map<int, int> num_holders;
+  for (const config::Core& core : topology.cores()) {
+    const auto holds = [&](const auto& team) {
+      return std::any_of(core.cpus.begin(), core.cpus.end(), [&](int cpu) {
+        return std::find(team.second.cpus.begin(), team.second.cpus.end(),
+                         cpu) != team.second.cpus.end();
+      });
+    };
+    const auto count =
+        static_cast<int>(std::count_if(teams.begin(), teams.end(), holds));
+    for (const int cpu : core.cpus) num_holders[cpu] = count;
+  }
+  return num_holders;
+}
+
+CpuSet CoreAllocator::State::LeastHeld(CpuSet candidates, size_t size) const {
+  const std::map<int, int> num_holders = NumHolders();
+  std::stable_sort(candidates.begin(), candidates.end(), [&](int a, int b) {
+    return num_holders.at(a) < num_holders.at(b);
+  });
+  candidates.resize(std::min(size, candidates.size()));
+  std::sort(candidates.begin(), candidates.end());
+  return candidates;
+}
+
 CpuSet CoreAllocator::State::ChooseFor(const CoreRequest& request) {
   if (!request.cpus.empty()) return request.cpus;
-  std::map<int, int> num_holders;
-  for (const auto& [owner, team] : teams) {
-    for (const int cpu : team.cpus) ++num_holders[cpu];
-  }
+  const std::map<int, int> num_holders = NumHolders();
   const CpuSet candidates = Candidates(request.numa_node);
-  CpuSet order = candidates;
-  std::stable_sort(order.begin(), order.end(), [&](int a, int b) {
-    return num_holders[a] < num_holders[b];
-  });
   const auto free = static_cast<size_t>(
       std::count_if(candidates.begin(), candidates.end(),
-                    [&](int cpu) { return num_holders[cpu] == 0; }));
+                    [&](int cpu) { return num_holders.at(cpu) == 0; }));
   size_t size = free;
   if (request.threads > 0) {
     size = std::min(static_cast<size_t>(request.threads), candidates.size());
   } else if (free == 0) {
     size = std::max<size_t>(candidates.size() / (teams.size() + 1), 1);
   }
-  order.resize(size);
-  std::sort(order.begin(), order.end());
-  return order;
+  return LeastHeld(candidates, size);
 }
 
 CoreAllocator::Lease::~Lease() {
@@ -149,32 +170,34 @@ Status CoreAllocator::Check(const CoreRequest& request) const {
   return OkStatus();
 }
 
+// Those that say which cores come first: the others get what these leave.
 void CoreAllocator::Reserve(const std::vector<CoreRequest>& requests) {
   MutexLock lock(state_->mu);
   const CpuSet& all = state_->all;
-  size_t next = 0;
-  for (const CoreRequest& request : requests) {
-    const auto wanted = static_cast<size_t>(request.threads);
-    State::Team& team = state_->teams[request.owner];
-    team.number = ++state_->num_teams;
-    if (!request.cpus.empty() || request.numa_node >= 0) {
-      team.cpus = state_->ChooseFor(request);
-      continue;
-    }
-    if (wanted > all.size() && requests.size() == 1) {
+  const auto rank = [](const CoreRequest& request) {
+    return !request.cpus.empty() ? 0 : request.numa_node >= 0 ? 1 : 2;
+  };
+  std::vector<const CoreRequest*> order;
+  for (const CoreRequest& request : requests) order.push_back(&request);
+  std::stable_sort(
+      order.begin(), order.end(),
+      [&](const auto* a, const auto* b) { return rank(*a) < rank(*b); });
+  for (const CoreRequest* request : order) {
+    const auto wanted = static_cast<size_t>(request->threads);
+    CpuSet cpus;
+    if (rank(*request) < 2) {
+      cpus = state_->ChooseFor(*request);
+    } else if (wanted > all.size() && requests.size() == 1) {
       // Asked for in so many words: every core allowed, none left to sockets.
-      team.cpus =
-          state_->topology.PhysicalCores(static_cast<int>(request.threads));
-      continue;
+      cpus = state_->topology.PhysicalCores(static_cast<int>(request->threads));
+    } else {
+      cpus = state_->LeastHeld(
+          all, wanted > 0 ? wanted
+                          : std::max<size_t>(all.size() / requests.size(), 1));
     }
-    const size_t size = wanted > 0
-                            ? std::min(wanted, all.size())
-                            : std::max<size_t>(all.size() / requests.size(), 1);
-    team.cpus.clear();
-    for (size_t i = 0; i < size; ++i) {
-      team.cpus.push_back(all[next++ % all.size()]);
-    }
-    std::sort(team.cpus.begin(), team.cpus.end());
+    State::Team& team = state_->teams[request->owner];
+    team.number = ++state_->num_teams;
+    team.cpus = std::move(cpus);
   }
 }
 

@@ -7,9 +7,10 @@
 //   ... lease->cpus() ...                         // given back when it dies
 //
 // Teams are disjoint while there are cores enough, else those with the fewest
-// holders are shared. With four physical cores or more one is left to sockets
-// and handlers. All versions of a model have one team, so that a new version
-// takes over the cores of the one it replaces. Thread-safe.
+// holders are shared; who holds one CPU of a core holds the core. With four
+// physical cores or more one is left to sockets and handlers. All versions of a
+// model have one team, so that a new version takes over the cores of the one it
+// replaces. Thread-safe.
 #pragma once
 
 #include <cstdint>
@@ -69,7 +70,8 @@ class CoreAllocator {
   Status Check(const CoreRequest& request) const;
 
   // Divides the cores among models that are about to be loaded: each gets what
-  // it asks for, or a fair share. Take hands a reservation over.
+  // it asks for, or a fair share; those that name CPUs or a node first. Take
+  // hands a reservation over.
   void Reserve(const std::vector<CoreRequest>& requests);
 
   // The cores reserved for the owner; else those that it holds already; else

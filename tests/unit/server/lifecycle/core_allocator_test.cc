@@ -44,6 +44,28 @@ TEST(CoreAllocator, ReserveDividesAmongTheModelsOfTheStart) {
   EXPECT_EQ(Take(cores, "c", 0), (CpuSet{5, 6}));
 }
 
+TEST(CoreAllocator, CoresThatAnotherModelNamesAreLeftToIt) {
+  CoreAllocator cores(Machine("core:8 pu:1"));  // seven compute
+  const CoreRequest named{.owner = "b", .cpus = {0, 1}};
+  cores.Reserve({{"a", 2}, named, {"c", 3}});
+  EXPECT_EQ(cores.Take(named)->cpus(), (CpuSet{0, 1}));
+  EXPECT_EQ(Take(cores, "a", 2), (CpuSet{2, 3}));
+  EXPECT_EQ(Take(cores, "c", 3), (CpuSet{4, 5, 6}));
+  CoreAllocator nodes(Machine("numa:2 core:4 pu:1"));
+  const CoreRequest first{.owner = "b", .numa_node = 0};
+  nodes.Reserve({{"a", 2}, first});
+  EXPECT_EQ(nodes.Take(first)->cpus(), (CpuSet{0, 1, 2, 3}));
+  EXPECT_EQ(Take(nodes, "a", 2), (CpuSet{4, 5}));
+}
+
+TEST(CoreAllocator, ASecondHardwareThreadHoldsItsCore) {
+  CoreAllocator cores(Machine("core:4 pu:2"));
+  const CoreRequest odd{.owner = "a", .cpus = {1}};
+  const auto a = cores.Take(odd);
+  EXPECT_EQ(Take(cores, "b", 2), (CpuSet{2, 4}));
+  EXPECT_EQ(Take(cores, "c", 0), (CpuSet{2, 4})) << "what is free";
+}
+
 TEST(CoreAllocator, MoreModelsThanCoresShare) {
   CoreAllocator cores(Machine("core:2 pu:1"));
   cores.Reserve({{"a", 0}, {"b", 0}, {"c", 0}});
