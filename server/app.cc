@@ -305,7 +305,7 @@ StatusOr<std::unique_ptr<App>> App::Start(const config::Settings& settings,
                 return std::make_shared<TrafficSplit>(model, traffic, registry);
               },
           .progress = &parts->progress});
-  parts->lender.Bind(parts->repository.get(), models);
+  parts->lender.Bind(parts->repository.get());
   if (parts->torchserve != nullptr) {
     parts->management = std::make_unique<torchserve::Management>(
         parts->torchserve.get(), parts->repository.get());

@@ -106,13 +106,7 @@ Status ServableLoader::LoadMembers(const std::string& name,
       break;
     }
     if (parts_.lender->Serves(step.model)) continue;
-    const auto plans = parts_.lender->source()->Find(step.model, {});
-    status = plans.status();
-    for (size_t i = 0; status.ok() && i < plans->size(); ++i) {
-      const auto loaded = Load((*plans)[i]);
-      status = loaded.status();
-      if (loaded.ok()) parts_.lender->repository()->Add(*loaded);
-    }
+    status = parts_.lender->repository()->LoadWithin(step.model);
     if (status.ok()) continue;
     status = status.Prefixed("the ensemble '" + name + "' needs '" +
                              step.model + "'");

@@ -108,6 +108,9 @@ class Repository {
   // the first error otherwise. Waits for the swap, not for requests of what
   // gave way.
   Status Load(const std::string& name, const std::string& config = {});
+  // The same of a model that another one needs: within the load of that one
+  // alone, on its thread.
+  Status LoadWithin(const std::string& name) { return DoLoad(name, {}); }
   // Takes all versions out of service; they are gone when their requests are.
   // NOT_FOUND when none is loaded.
   Status Unload(const std::string& name);

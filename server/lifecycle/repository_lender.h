@@ -11,18 +11,14 @@
 
 #include "config/base/mutex.h"
 #include "handlers/model_lender.h"
-#include "server/lifecycle/model_source.h"
 #include "server/lifecycle/repository.h"
 
 namespace millrace::server {
 
 class RepositoryLender final : public handlers::ModelLender {
  public:
-  // Before the first load; all outlive the models.
-  void Bind(Repository* repository, ModelSource* source) {
-    repository_ = repository;
-    source_ = source;
-  }
+  // Before the first load; it outlives the models.
+  void Bind(Repository* repository) { repository_ = repository; }
 
   // Also while the server loads, and for the last requests while it drains.
   StatusOr<handlers::LentModel> Lend(const std::string& caller,
@@ -41,7 +37,6 @@ class RepositoryLender final : public handlers::ModelLender {
   bool Serves(const std::string& name) const {
     return !repository_->VersionsOf(name).empty();
   }
-  ModelSource* source() const { return source_; }
   Repository* repository() const { return repository_; }
 
  private:
@@ -55,7 +50,6 @@ class RepositoryLender final : public handlers::ModelLender {
   Status Note(const std::string& caller, const std::string& name);
 
   Repository* repository_ = nullptr;
-  ModelSource* source_ = nullptr;
   Mutex mu_;
   std::map<std::string, std::set<std::string>> calls_ GUARDED_BY(mu_);
 };

@@ -246,6 +246,29 @@ def test_members_are_loaded_and_unloaded_with_it(tmp_path):
             time.sleep(0.02)
 
 
+def test_a_member_that_an_ensemble_brings_is_loaded_as_by_itself(tmp_path):
+    put(tmp_path, "ens", ENSEMBLE)
+    put(tmp_path, "simple",
+        "max_batch_size: 8\nversion_policy: all\n"
+        "version_labels: {stable: 1}\ntraffic: {1: 1}\n",
+        "simple", file="config.yaml")
+    with start("--model-repository", tmp_path, "--model-control-mode",
+               "explicit") as server:
+        client = triton_http.InferenceServerClient(
+            f"127.0.0.1:{server.http_port}")
+        client.load_model("ens")
+        answer = ask((triton_http, client), "simple", rows(1), rows(1),
+                     ("INPUT0", "INPUT1"), model_version="stable")
+        assert answer.get_response()["model_version"] == "1"
+        ask((triton_http, client), "ens", rows(1), rows(1))
+        assert any('model="simple"' in labels for labels in
+                   server.metric("millrace_traffic_requests_total"))
+        # Nothing of it has changed.
+        loads = server.metric("millrace_model_loads_total")
+        client.load_model("simple")
+        assert server.metric("millrace_model_loads_total") == loads
+
+
 def test_models_that_come_later_complete_it(tmp_path):
     put(tmp_path, "ens", ENSEMBLE)
     with start("--model-repository", tmp_path, "--model-control-mode", "poll",
