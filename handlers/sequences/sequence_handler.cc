@@ -1,7 +1,9 @@
 #include "handlers/sequences/sequence_handler.h"
 
 #include <algorithm>
+#include <atomic>
 #include <chrono>
+#include <memory>
 #include <optional>
 #include <thread>
 #include <utility>
@@ -141,7 +143,7 @@ class SequenceHandler final : public SequencedHandler {
       if (!sequence->running) next = Next(id, *sequence);
       Tell();
     }
-    if (next.has_value()) Run(id, *std::move(next));
+    Run(id, std::move(next));
     return OkStatus();
   }
 
@@ -230,9 +232,27 @@ class SequenceHandler final : public SequencedHandler {
     return next;
   }
 
-  // Without the lock. Each request keeps its model, and so this object, until
-  // its ending.
-  void Run(const SequenceId& id, WaitingRequest turn) {
+  // Where a request ends and where its start returns meet here: the second of
+  // the two goes on with the next one.
+  struct Meeting {
+    std::atomic<bool> has_one = false;  // sequentially consistent: guards next
+    std::optional<WaitingRequest> next;
+  };
+
+  // Without the lock: the request and those behind it, until one is under way.
+  // They follow each other in a loop, also where the model ends or refuses each
+  // at once. A request keeps its model, and so this object, until its ending.
+  void Run(const SequenceId& id, std::optional<WaitingRequest> next) {
+    while (next.has_value()) {
+      const auto meeting = std::make_shared<Meeting>();
+      Begin(id, *std::move(next), meeting);
+      if (!meeting->has_one.exchange(true)) return;
+      next = std::move(meeting->next);
+    }
+  }
+
+  void Begin(const SequenceId& id, WaitingRequest turn,
+             const std::shared_ptr<Meeting>& meeting) {
     SequencePlace place = turn.place;
     bool known = true;
     {
@@ -250,7 +270,7 @@ class SequenceHandler final : public SequencedHandler {
       }
     }
     // What was sent behind the sequence's end.
-    if (!known) return End(id, place, turn.done, NotStarted(id), {});
+    if (!known) return End(id, place, turn.done, NotStarted(id), {}, *meeting);
     for (NamedTensor& control : ports_.Controls(place)) {
       turn.request.inputs.push_back(std::move(control));
     }
@@ -264,7 +284,7 @@ class SequenceHandler final : public SequencedHandler {
     }
     model_->Start(
         std::move(turn.request),
-        [this, id, place, done = std::move(turn.done)](
+        [this, id, place, meeting, done = std::move(turn.done)](
             StatusOr<TensorResponse> response) mutable {
           std::vector<models::Tensor> states;
           if (response.ok()) {
@@ -276,14 +296,15 @@ class SequenceHandler final : public SequencedHandler {
             }
             response->outputs.resize(first);
           }
-          End(id, place, done, std::move(response), std::move(states));
+          End(id, place, done, std::move(response), std::move(states),
+              *meeting);
         },
         std::move(turn.stop));
   }
 
   void End(const SequenceId& id, const SequencePlace& place, const Done& done,
            StatusOr<TensorResponse> response,
-           std::vector<models::Tensor> states) {
+           std::vector<models::Tensor> states, Meeting& meeting) {
     std::optional<WaitingRequest> next;
     {
       MutexLock lock(mu_);
@@ -306,11 +327,17 @@ class SequenceHandler final : public SequencedHandler {
       next = Next(id, sequence);
       Tell();
     }
+    // Its ending may start a further one, which is not short.
+    if (next.has_value()) next->request.short_done = false;
     const Done last = done;
     last(std::move(response));
     // The next request has a model of its own to hold; without one this object
     // may be gone.
-    if (next.has_value()) Run(id, *std::move(next));
+    const bool goes_on = next.has_value();
+    meeting.next = std::move(next);
+    if (meeting.has_one.exchange(true) && goes_on) {
+      Run(id, std::move(meeting.next));
+    }
   }
 
   // False: there is no room for them.

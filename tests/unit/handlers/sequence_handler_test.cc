@@ -4,6 +4,7 @@
 
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <deque>
 #include <memory>
 #include <string>
@@ -33,12 +34,15 @@ Tensor Of(int32_t value) {
 class FakeSum final : public TensorHandler {
  public:
   void Start(TensorRequest request, Done done, std::stop_token) override {
+    short_done.push_back(request.short_done);
+    most_nested = std::max(most_nested, ++nested);
     int32_t sum = 0;
     for (const NamedTensor& input : request.inputs) {
       sum += *input.tensor.data<int32_t>();
     }
     waiting.emplace_back(std::move(done), sum);
     if (at_once) Answer();
+    --nested;
   }
   void Answer() {
     auto [done, sum] = std::move(waiting.front());
@@ -53,6 +57,9 @@ class FakeSum final : public TensorHandler {
   const std::vector<TensorSpec>& outputs() const override { return outputs_; }
 
   bool at_once = true;
+  std::vector<bool> short_done;  // of each request
+  int nested = 0;                // starts under way
+  int most_nested = 0;
   std::deque<std::pair<Done, int32_t>> waiting;
 
  private:
@@ -83,6 +90,7 @@ class SequenceHandlerTest : public testing::Test {
   void Ask(uint64_t id, int32_t x, bool start = false, bool end = false) {
     TensorRequest request;
     request.inputs.push_back({"x", Of(x)});
+    request.short_done = true;
     handler().StartAt(
         {.id = id, .start = start, .end = end}, std::move(request),
         [this](StatusOr<TensorResponse> response) {
@@ -132,6 +140,19 @@ TEST_F(SequenceHandlerTest, WhatRunsAndWaitsComesBeforeTheEnd) {
   model_->Answer();
   EXPECT_EQ(Last(), "7");
   EXPECT_TRUE(IsGone(1));
+}
+
+// Else a model that computes a request on the thread that brings it would be
+// asked for all that wait from within the first one's ending.
+TEST_F(SequenceHandlerTest, WhatWaitsIsNotStartedWithinAnEnding) {
+  model_->at_once = false;
+  for (int32_t x = 1; x <= 5; ++x) Ask(1, x, x == 1);
+  model_->at_once = true;
+  model_->Answer();
+  EXPECT_EQ(answers_, (std::vector<std::string>{"1", "3", "6", "10", "15"}));
+  EXPECT_EQ(model_->most_nested, 1);
+  EXPECT_EQ(model_->short_done,
+            (std::vector<bool>{true, false, false, false, false}));
 }
 
 TEST_F(SequenceHandlerTest, ANewStartStaysBehindAnEnd) {
