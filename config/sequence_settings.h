@@ -35,7 +35,9 @@ struct SequenceSettings {
   static constexpr int64_t kMaxSequences = 1024;
   static constexpr int64_t kMaxStateBytes = int64_t{1} << 30;
 
-  bool oldest = false;  // else direct
+  bool oldest = false;
+  // A slot for each row of each instance: a load makes max_sequences of that.
+  bool direct = false;
   int64_t max_idle_us = kMaxIdleUs;
   int64_t max_sequences = kMaxSequences;     // more are refused
   int64_t max_state_bytes = kMaxStateBytes;  // of all states together

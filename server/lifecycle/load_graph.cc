@@ -17,6 +17,7 @@
 #include "config/drift_settings.h"
 #include "config/micro_batching_settings.h"
 #include "config/ragged_settings.h"
+#include "config/sequence_settings.h"
 #include "config/task_settings.h"
 #include "handlers/drift/drift_handler.h"
 #include "handlers/make_task.h"
@@ -344,12 +345,21 @@ StatusOr<std::shared_ptr<Servable>> LoadGraph(
                  "than one request; leave one of them out")
           .At("sequence_batching");
     }
+    config::SequenceSettings sequences = *pipeline.sequences;
+    if (sequences.direct) {
+      sequences.max_sequences =
+          num_instances * std::max<int64_t>(batching.max_batch_size,
+                                            settings.graph.max_batch_size);
+    }
     ASSIGN_OR_RETURN(
-        handler, handlers::MakeSequenceHandler(
-                     std::move(handler), {.model = id,
-                                          .folder = StateFolder(settings.path),
-                                          .settings = pipeline.sequences,
-                                          .registry = metrics}));
+        handler,
+        handlers::MakeSequenceHandler(
+            std::move(handler),
+            {.model = id,
+             .folder = StateFolder(settings.path),
+             .settings = std::make_shared<const config::SequenceSettings>(
+                 std::move(sequences)),
+             .registry = metrics}));
   }
   if (pipeline.shadow != nullptr) {
     if (pipeline.sequences != nullptr) {

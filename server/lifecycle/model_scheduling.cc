@@ -147,6 +147,7 @@ StatusOr<config::SequenceSettings> SequencesOf(
   config::SequenceSettings settings;
   settings.has_batch = message.max_batch_size() > 0;
   settings.oldest = batching.has_oldest();
+  settings.direct = batching.has_direct();
   if (batching.max_sequence_idle_microseconds() > 0) {
     // Beyond a year it is never.
     constexpr uint64_t kYearUs = uint64_t{365} * 24 * 3600 * 1'000'000;
@@ -159,14 +160,6 @@ StatusOr<config::SequenceSettings> SequencesOf(
                  " but needs at least 1");
   }
   if (settings.oldest && asked > 0) settings.max_sequences = asked;
-  if (batching.has_direct()) {  // a slot for each row of each instance
-    int64_t instances = 0;
-    for (const auto& group : message.instance_group()) {
-      instances += std::max(group.count(), 1);
-    }
-    settings.max_sequences =
-        std::max<int64_t>(instances, 1) * std::max(message.max_batch_size(), 1);
-  }
   for (const auto& input : batching.control_input()) {
     for (const Control& control : input.control()) {
       ASSIGN_OR_RETURN(config::SequenceControl read,

@@ -69,6 +69,8 @@ def server(tmp_path_factory):
     put(root, "oldest", config("oldest { max_candidate_sequences: 1000 }"))
     put(root, "direct", config("direct { }"))
     put(root, "yaml", YAML, "config.yaml")
+    put(root, "two_instances", "instance_count: 2\n" + YAML.replace(
+        "oldest: {max_candidate_sequences: 1000}", "direct: {}"), "config.yaml")
     put(root, "brief", config("oldest { max_candidate_sequences: 1000 }",
                               idle=300_000))
     put(root, "from_file", config(
@@ -223,17 +225,19 @@ def test_an_idle_sequence_ends(server, triton):
     assert "START flag" in refusal(triton, "brief", 1, sequence)
 
 
-def test_the_direct_strategy_has_a_slot_for_each_row(server):
+@pytest.mark.parametrize("model, slots", [("direct", 4), ("two_instances", 8)])
+def test_the_direct_strategy_has_a_slot_for_each_row(server, model, slots):
     client = triton_http, triton_http.InferenceServerClient(
         f"127.0.0.1:{server.http_port}")
-    held = [next(ids) for _ in range(4)]
+    held = [next(ids) for _ in range(slots)]
     for sequence in held:
-        ask(client, "direct", 1, sequence, True)
-    told = refusal(client, "direct", 1, next(ids), True)
-    assert "keeps 4 sequences, as many as max_candidate_sequences allows" in told
+        ask(client, model, 1, sequence, True)
+    told = refusal(client, model, 1, next(ids), True)
+    assert (f"keeps {slots} sequences, as many as max_candidate_sequences "
+            "allows") in told
     for sequence in held:
-        ask(client, "direct", 1, sequence, last=True)
-    ask(client, "direct", 1, next(ids), True, True)
+        ask(client, model, 1, sequence, last=True)
+    ask(client, model, 1, next(ids), True, True)
 
 
 def test_a_stream_keeps_the_order_of_each_sequence(server):
