@@ -1,16 +1,21 @@
-// One connection a batch: a batch a second needs no kept one.
+// One connection a batch: a batch a second needs no kept one. Its socket never
+// blocks, so that one limit holds for all of an exchange, and an end of the
+// exporter makes it shorter.
 #include "server/tracing/otlp_exporter.h"
 
 #include <netdb.h>
+#include <poll.h>
 #include <sys/socket.h>
-#include <sys/time.h>
 #include <unistd.h>
 
 #include <algorithm>
+#include <cerrno>
 #include <chrono>
+#include <functional>
 #include <string_view>
 
 #include "config/base/log.h"
+#include "config/base/utf8.h"
 #include "config/topology.h"
 #include "server/version.h"
 
@@ -19,8 +24,11 @@ namespace {
 
 constexpr size_t kMaxQueued = 2048;  // requests
 constexpr std::chrono::milliseconds kInterval{1000};
-constexpr int kTimeoutMs = 10'000;
-constexpr int kLastTimeoutMs = 2000;  // at the end of the process
+using SteadyClock = std::chrono::steady_clock;
+constexpr std::chrono::seconds kTimeout{10};
+constexpr std::chrono::seconds kLastTimeout{2};  // at the end of the process
+// How often a wait looks whether the exporter ends.
+constexpr std::chrono::milliseconds kLookAgain{100};
 constexpr int kTries = 3;
 constexpr std::string_view kTracesPath = "/v1/traces";
 
@@ -32,19 +40,81 @@ std::string_view Find(const config::Environment& environment,
   return {};
 }
 
-// "a=1,b=2", as the OTEL_ variables have it.
-std::vector<std::pair<std::string, std::string>> Pairs(std::string_view text) {
+int HexDigit(char c) {
+  constexpr std::string_view kDigits = "0123456789abcdef";
+  const char lower = c >= 'A' && c <= 'F' ? static_cast<char>(c + 32) : c;
+  const size_t at = kDigits.find(lower);
+  return at == std::string_view::npos ? -1 : static_cast<int>(at);
+}
+
+// Without the blanks around it; %XX is a byte. What is no escape stays.
+std::string Decoded(std::string_view text) {
+  constexpr std::string_view kBlanks = " \t";
+  const size_t first = text.find_first_not_of(kBlanks);
+  if (first == std::string_view::npos) return {};
+  text = text.substr(first, text.find_last_not_of(kBlanks) + 1 - first);
+  std::string decoded;
+  for (size_t i = 0; i < text.size(); ++i) {
+    const bool may_be = text[i] == '%' && i + 2 < text.size();
+    const int high = may_be ? HexDigit(text[i + 1]) : -1;
+    const int low = may_be ? HexDigit(text[i + 2]) : -1;
+    if (high < 0 || low < 0) {
+      decoded.push_back(text[i]);
+    } else {
+      decoded.push_back(static_cast<char>(high * 16 + low));
+      i += 2;
+    }
+  }
+  return decoded;
+}
+
+bool IsText(std::string_view text) {
+  return IsValidUtf8(text) &&
+         std::none_of(text.begin(), text.end(),
+                      [](char c) { return (c >= 0 && c < 32) || c == 127; });
+}
+
+// A token of RFC 9110.
+bool IsHeaderName(std::string_view name) {
+  return name.find_first_not_of(
+             "!#$%&'*+-.^_`|~0123456789abcdefghijklmnopqrstuvwxyz"
+             "ABCDEFGHIJKLMNOPQRSTUVWXYZ") == std::string_view::npos;
+}
+
+// "a=1,b=2", as the variable of that name has it.
+// Sources: W3C Baggage, section 3.3, and opentelemetry.io, "Resource SDK".
+std::vector<std::pair<std::string, std::string>> Pairs(
+    const config::Environment& environment, const char* variable,
+    bool are_headers) {
   std::vector<std::pair<std::string, std::string>> pairs;
+  std::string_view text = Find(environment, variable);
   while (!text.empty()) {
     const size_t comma = std::min(text.find(','), text.size());
     const std::string_view pair = text.substr(0, comma);
-    const size_t equals = pair.find('=');
-    if (equals != std::string_view::npos && equals > 0) {
-      pairs.emplace_back(pair.substr(0, equals), pair.substr(equals + 1));
-    }
     text.remove_prefix(std::min(comma + 1, text.size()));
+    const size_t equals = pair.find('=');
+    if (equals == std::string_view::npos) continue;
+    std::string name = Decoded(pair.substr(0, equals));
+    std::string value = Decoded(pair.substr(equals + 1));
+    if (name.empty()) continue;
+    if (!IsText(name) || !IsText(value) ||
+        (are_headers && !IsHeaderName(name))) {
+      // Values of headers may be secrets.
+      LogWarning("a pair of an environment variable is left out",
+                 {{"variable", variable},
+                  {"because", are_headers ? "it is no header of HTTP"
+                                          : "it is no text in UTF-8"}});
+      continue;
+    }
+    pairs.emplace_back(std::move(name), std::move(value));
   }
   return pairs;
+}
+
+bool IsTrue(std::string_view text) {
+  constexpr std::string_view kTrue = "true";
+  return std::equal(text.begin(), text.end(), kTrue.begin(), kTrue.end(),
+                    [](char a, char b) { return (a | 32) == b; });
 }
 
 Status ReadUrl(std::string_view given, OtlpOptions& options) {
@@ -96,12 +166,47 @@ class Socket {
   const int fd_;
 };
 
+// Until when an exchange may go on; may become earlier.
+using Limit = std::function<SteadyClock::time_point()>;
+
+// False: the limit is there.
+bool Await(int fd, short events, const Limit& limit) {
+  while (true) {
+    const auto left = std::chrono::ceil<std::chrono::milliseconds>(std::min(
+        limit() - SteadyClock::now(), SteadyClock::duration(kLookAgain)));
+    if (left.count() <= 0) return false;
+    pollfd entry = {.fd = fd, .events = events, .revents = 0};
+    if (poll(&entry, 1, static_cast<int>(left.count())) > 0) return true;
+  }
+}
+
+bool Connect(int fd, const addrinfo& address, const Limit& limit) {
+  if (connect(fd, address.ai_addr, address.ai_addrlen) == 0) return true;
+  if (errno != EINPROGRESS || !Await(fd, POLLOUT, limit)) return false;
+  int error = 0;
+  socklen_t size = sizeof error;
+  return getsockopt(fd, SOL_SOCKET, SO_ERROR, &error, &size) == 0 && error == 0;
+}
+
+bool Send(int fd, std::string_view text, const Limit& limit) {
+  while (!text.empty()) {
+    if (!Await(fd, POLLOUT, limit)) return false;
+    const ssize_t sent = send(fd, text.data(), text.size(), MSG_NOSIGNAL);
+    if (sent < 0 && (errno == EAGAIN || errno == EINTR)) continue;
+    if (sent <= 0) return false;
+    text.remove_prefix(static_cast<size_t>(sent));
+  }
+  return true;
+}
+
 // The status of the collector's response; 0: there was none.
-int StatusOf(int fd) {
+int StatusOf(int fd, const Limit& limit) {
   std::string head;
   char buffer[512];
   while (head.size() < 12) {
+    if (!Await(fd, POLLIN, limit)) return 0;
     const ssize_t got = recv(fd, buffer, sizeof buffer, 0);
+    if (got < 0 && (errno == EAGAIN || errno == EINTR)) continue;
     if (got <= 0) return 0;
     head.append(buffer, static_cast<size_t>(got));
   }
@@ -114,7 +219,10 @@ int StatusOf(int fd) {
   return status;
 }
 
-int Post(const OtlpOptions& options, const std::string& body, int timeout_ms) {
+// The status of the response; 0: there was none before the limit.
+int Post(const OtlpOptions& options, const std::string& body,
+         const Limit& limit) {
+  if (limit() <= SteadyClock::now()) return 0;
   addrinfo hints{};
   hints.ai_socktype = SOCK_STREAM;
   addrinfo* found = nullptr;
@@ -133,20 +241,17 @@ int Post(const OtlpOptions& options, const std::string& body, int timeout_ms) {
   text.append("\r\n").append(body);
   int status = 0;
   for (const addrinfo* at = found; at != nullptr; at = at->ai_next) {
-    const Socket socket(::socket(at->ai_family, at->ai_socktype | SOCK_CLOEXEC,
+    const Socket socket(::socket(at->ai_family,
+                                 at->ai_socktype | SOCK_CLOEXEC | SOCK_NONBLOCK,
                                  at->ai_protocol));
-    const timeval limit{timeout_ms / 1000, timeout_ms % 1000 * 1000};
-    setsockopt(socket.fd(), SOL_SOCKET, SO_SNDTIMEO, &limit, sizeof limit);
-    setsockopt(socket.fd(), SOL_SOCKET, SO_RCVTIMEO, &limit, sizeof limit);
-    if (connect(socket.fd(), at->ai_addr, at->ai_addrlen) != 0) continue;
-    std::string_view left = text;
-    while (!left.empty()) {
-      const ssize_t sent =
-          send(socket.fd(), left.data(), left.size(), MSG_NOSIGNAL);
-      if (sent <= 0) break;
-      left.remove_prefix(static_cast<size_t>(sent));
+    // An address that does not answer leaves half of the time to the next.
+    const auto half = SteadyClock::now() + (limit() - SteadyClock::now()) / 2;
+    const bool is_last = at->ai_next == nullptr;
+    if (!Connect(socket.fd(), *at,
+                 [&] { return is_last ? limit() : std::min(half, limit()); })) {
+      continue;
     }
-    if (left.empty()) status = StatusOf(socket.fd());
+    if (Send(socket.fd(), text, limit)) status = StatusOf(socket.fd(), limit);
     break;
   }
   freeaddrinfo(found);
@@ -169,7 +274,7 @@ StatusOr<OtlpOptions> ReadOtlpOptions(const std::string& endpoint,
       Find(environment, "OTEL_EXPORTER_OTLP_TRACES_ENDPOINT");
   const bool is_whole = endpoint.empty() && !whole.empty();
   if (is_whole) url = whole;
-  if (url.empty() || Find(environment, "OTEL_SDK_DISABLED") == "true") {
+  if (url.empty() || IsTrue(Find(environment, "OTEL_SDK_DISABLED"))) {
     return options;
   }
   RETURN_IF_ERROR(ReadUrl(url, options));
@@ -178,9 +283,14 @@ StatusOr<OtlpOptions> ReadOtlpOptions(const std::string& endpoint,
     options.path += kTracesPath;
   }
   if (options.path.empty()) options.path = "/";
-  options.headers = Pairs(Find(environment, "OTEL_EXPORTER_OTLP_HEADERS"));
+  constexpr const char* kOfTraces = "OTEL_EXPORTER_OTLP_TRACES_HEADERS";
+  options.headers =
+      Pairs(environment,
+            Find(environment, kOfTraces).empty() ? "OTEL_EXPORTER_OTLP_HEADERS"
+                                                 : kOfTraces,
+            true);
   for (auto& [name, value] :
-       Pairs(Find(environment, "OTEL_RESOURCE_ATTRIBUTES"))) {
+       Pairs(environment, "OTEL_RESOURCE_ATTRIBUTES", false)) {
     if (name == "service.name") {
       options.resource.service_name = value;
     } else {
@@ -216,6 +326,7 @@ OtlpExporter::~OtlpExporter() {
   {
     MutexLock lock(mu_);
     stopping_ = true;
+    stop_by_ = SteadyClock::now() + kLastTimeout;
   }
   wake_.NotifyAll();
   thread_.join();
@@ -240,6 +351,11 @@ bool OtlpExporter::Pause(int ms) {
     if (!wake_.WaitUntil(mu_, until)) return !stopping_;
   }
   return false;
+}
+
+SteadyClock::time_point OtlpExporter::LimitOf(SteadyClock::time_point began) {
+  MutexLock lock(mu_);
+  return std::min(began + kTimeout, stop_by_);
 }
 
 void OtlpExporter::Run() {
@@ -268,7 +384,9 @@ void OtlpExporter::Deliver(const std::vector<Item>& batch) {
   int status = 0;
   for (int i = 0; i < kTries; ++i) {
     const bool running = Pause(i == 0 ? 0 : 1000 << (i - 1));
-    status = Post(options_, body, running ? kTimeoutMs : kLastTimeoutMs);
+    status = Post(options_, body, [this, began = SteadyClock::now()] {
+      return LimitOf(began);
+    });
     if (!MayTryAgain(status) || !running) break;
   }
   if (status >= 200 && status < 300) {

@@ -7,6 +7,7 @@
 // specification, section OTLP/HTTP.
 #pragma once
 
+#include <chrono>
 #include <cstdint>
 #include <string>
 #include <thread>
@@ -32,8 +33,10 @@ struct OtlpOptions {
 // From the setting otlp_endpoint, else from OTEL_EXPORTER_OTLP_TRACES_ENDPOINT
 // (the whole URL) or OTEL_EXPORTER_OTLP_ENDPOINT (without v1/traces, as the
 // setting); with OTEL_SERVICE_NAME, OTEL_RESOURCE_ATTRIBUTES,
-// OTEL_EXPORTER_OTLP_HEADERS and OTEL_SDK_DISABLED. INVALID_ARGUMENT for an
-// endpoint that is no http:// URL.
+// OTEL_EXPORTER_OTLP_TRACES_HEADERS or else OTEL_EXPORTER_OTLP_HEADERS, and
+// OTEL_SDK_DISABLED. Pairs are percent-decoded; those that are no header or no
+// UTF-8 are left out, which the log says. INVALID_ARGUMENT for an endpoint that
+// is no http:// URL.
 StatusOr<OtlpOptions> ReadOtlpOptions(const std::string& endpoint,
                                       const config::Environment& environment);
 
@@ -41,8 +44,8 @@ StatusOr<OtlpOptions> ReadOtlpOptions(const std::string& endpoint,
 class OtlpExporter {
  public:
   OtlpExporter(OtlpOptions options, MetricRegistry* registry);
-  // Sends what is left, which takes two seconds at most, after a batch that is
-  // under way already, which takes ten.
+  // Sends what is left. Takes two seconds at most, a batch that is under way
+  // included, but for the resolution of the collector's name.
   ~OtlpExporter();
 
   // The spans of one request, as AppendSpan made them.
@@ -54,6 +57,9 @@ class OtlpExporter {
     int num_spans = 0;
   };
 
+  // Until when a batch that began at `began` may be on its way.
+  std::chrono::steady_clock::time_point LimitOf(
+      std::chrono::steady_clock::time_point began);
   void Run();
   // The batch, several times where the collector asks for it.
   void Deliver(const std::vector<Item>& batch);
@@ -67,6 +73,9 @@ class OtlpExporter {
   CondVar wake_;
   std::vector<Item> queue_ GUARDED_BY(mu_);
   bool stopping_ GUARDED_BY(mu_) = false;
+  // What is sent is over by then, once it stops.
+  std::chrono::steady_clock::time_point stop_by_ GUARDED_BY(mu_) =
+      std::chrono::steady_clock::time_point::max();
   std::thread thread_;
 };
 
