@@ -76,6 +76,15 @@ fs::path ModelOf(const fs::path& folder, const std::string& file_name) {
   return fs::exists(folder / "config.json", error) ? folder : fs::path();
 }
 
+// The file of a model that has no folder; empty: there is none.
+fs::path PlainFileOf(const fs::path& folder) {
+  for (const std::string_view extension : kExtensions) {
+    const fs::path path = folder.string() + std::string(extension);
+    if (IsModelFile(path)) return path;
+  }
+  return {};
+}
+
 // What is told of the files of other runtimes in a model's folders.
 std::string Unreadable(const fs::path& folder) {
   for (const fs::path& version : Entries(folder)) {
@@ -408,12 +417,8 @@ StatusOr<std::vector<VersionPlan>> ModelDirectory::Find(
       return std::stoll(a.first) < std::stoll(b.first);
     });
   } else {
-    for (const std::string_view extension : kExtensions) {
-      const fs::path model = folder.string() + std::string(extension);
-      if (found.empty() && IsModelFile(model)) {
-        found.emplace_back(kOnlyVersion, model);
-      }
-    }
+    const fs::path model = PlainFileOf(folder);
+    if (!model.empty()) found.emplace_back(kOnlyVersion, model);
   }
   if (found.empty()) {
     if (IsVersion(name) && !ModelOf(folder, file_name).empty()) {
@@ -476,7 +481,10 @@ StatusOr<std::vector<VersionPlan>> ModelDirectory::Find(
       // Its types are checked anew with each change of a model in it.
       for (const config::EnsembleStep& step : ensemble->steps) {
         if (std::find(names.begin(), names.end(), step.model) != names.end()) {
-          AddStamp(fs::path(root_) / step.model, &plan.stamp);
+          const fs::path member = fs::path(root_) / step.model;
+          AddStamp(
+              fs::is_directory(member, error) ? member : PlainFileOf(member),
+              &plan.stamp);
         }
       }
     }

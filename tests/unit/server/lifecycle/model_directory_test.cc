@@ -157,6 +157,27 @@ TEST_F(ModelDirectoryTest, StampOfAFolderIsOfItsVersionAlone) {
   EXPECT_NE((*Directory().Find("hf", {}))[0].stamp, stamp);
 }
 
+TEST_F(ModelDirectoryTest, StampOfAnEnsembleFollowsItsMembers) {
+  Put("folder/1/model.onnx");
+  Put("plain.onnx");
+  Put("ens/config.yaml",
+      "ensemble:\n  steps:\n"
+      "    - {model: folder, inputs: {x: A}, outputs: {y: B}}\n"
+      "    - {model: plain, inputs: {x: B}, outputs: {y: C}}\n");
+  const auto stamp = [&] {
+    const auto plans = Directory().Find("ens", {});
+    EXPECT_TRUE(plans.ok()) << plans.status().ToString();
+    return plans.ok() ? (*plans)[0].stamp : std::string();
+  };
+  const std::string first = stamp();
+  EXPECT_EQ(stamp(), first);
+  Put("folder/1/model.onnx", "longer");
+  const std::string second = stamp();
+  EXPECT_NE(second, first);
+  Put("plain.onnx", "longer");
+  EXPECT_NE(stamp(), second);
+}
+
 TEST_F(ModelDirectoryTest, StampFollowsFilesAndConfiguration) {
   Put("m/1/model.onnx");
   const auto stamp = [&] { return (*Directory().Find("m", {}))[0].stamp; };
