@@ -13,6 +13,16 @@ using models::Tensor;
 using models::graph::ExecutionContext;
 using Inputs = std::vector<Tensor>;
 
+namespace {
+
+int64_t NumElements(const Inputs& inputs) {
+  int64_t sum = 0;
+  for (const Tensor& input : inputs) sum += input.num_elements();
+  return sum;
+}
+
+}  // namespace
+
 StatusOr<BatchRunner::Outputs> BatchRunner::Run(
     ExecutionContext& context, Jobs jobs, const std::vector<int32_t>& rows,
     BatchTimes& times) {
@@ -28,14 +38,21 @@ StatusOr<BatchRunner::Outputs> BatchRunner::RunTogether(
   const models::graph::RunOptions options = {
       .stopped = [&] { return Stopped(jobs); },
       .trace = told ? &trace : nullptr};
-  const auto tell = [&](Clock::Time began, Clock::Time run_began) {
+  const auto tell = [&](Clock::Time began, Clock::Time run_began,
+                        const Inputs& computed) {
     if (!told) return;
+    int64_t values = 0;
+    if (ragged_.any()) {
+      for (const auto& job : jobs) values += NumElements(job->task.inputs);
+    }
     timeline_.Add({.context = &context,
                    .begin = began,
                    .run_begin = run_began,
                    .end = clock_.Now(),
                    .rows = std::accumulate(rows.begin(), rows.end(), 0),
-                   .requests = static_cast<int32_t>(jobs.size())},
+                   .requests = static_cast<int32_t>(jobs.size()),
+                   .values = values,
+                   .padding = values > 0 ? NumElements(computed) - values : 0},
                   trace);
   };
   const Clock::Time began = clock_.Now();
@@ -43,7 +60,7 @@ StatusOr<BatchRunner::Outputs> BatchRunner::RunTogether(
     auto outputs = context.Run(jobs[0]->task.inputs, options);
     times.compute_infer = clock_.Now() - began;
     RETURN_IF_ERROR(outputs.status());
-    tell(began, began);
+    tell(began, began, jobs[0]->task.inputs);
     Outputs parts;
     parts.push_back(std::move(outputs).value());
     return parts;
@@ -61,7 +78,7 @@ StatusOr<BatchRunner::Outputs> BatchRunner::RunTogether(
   auto parts = jagged_.any() ? PartRows(std::move(outputs).value(), rows)
                              : ragged_.Part(std::move(outputs).value(), inputs);
   times.compute_output = clock_.Now() - output_ready;
-  tell(began, input_ready);
+  tell(began, input_ready, joined);
   return parts;
 }
 

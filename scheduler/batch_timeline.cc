@@ -24,6 +24,10 @@ void BatchTimeline::Add(const Batch& batch, const models::graph::Trace& trace) {
        .begin = batch.begin,
        .end = batch.end,
        .numbers = {{{"rows", batch.rows}, {"requests", batch.requests}}}});
+  if (batch.values > 0) {
+    slices[0].numbers[2] = {"values", static_cast<double>(batch.values)};
+    slices[0].numbers[3] = {"padding", static_cast<double>(batch.padding)};
+  }
   for (size_t member = 0; member < trace.spans.size(); ++member) {
     const int track = timeline_->Track(
         process_, instance + " worker " + std::to_string(member));

@@ -27,6 +27,10 @@ class BatchTimeline {
     Clock::Time end;
     int32_t rows = 0;
     int32_t requests = 0;
+    // Elements of inputs that the requests sent, and those that were put behind
+    // them to join requests of different lengths. Both 0: none ever are.
+    int64_t values = 0;
+    int64_t padding = 0;
   };
 
   bool on() const { return timeline_ != nullptr && timeline_->on(); }

@@ -54,7 +54,9 @@ struct OfModel {
   double prefill = 0;  // of busy seconds, by rows
   double decode = 0;
   double rows = 0;
-  double requests = 0;                                // of batches
+  double requests = 0;  // of batches
+  double values = 0;    // of inputs, where requests are padded
+  double padding = 0;   // behind them
   std::map<std::string, double, std::less<>> phases;  // of worker 0, or all
 };
 
@@ -108,6 +110,8 @@ void AddModelSlice(const TimelineSlice& slice, const std::string& thread,
     const double rows = NumberOf(slice, "rows");
     model.rows += rows;
     model.requests += NumberOf(slice, "requests");
+    model.values += NumberOf(slice, "values");
+    model.padding += NumberOf(slice, "padding");
     const double share = rows > 0 ? NumberOf(slice, "prompt_rows") / rows : 0;
     model.prefill += seconds * share;
     model.decode += seconds * (1 - share);
@@ -160,6 +164,23 @@ std::string PhaseWords(const OfModel& model) {
     words += order[i].second + " " + Percent(order[i].first, whole);
   }
   return words;
+}
+
+std::string PaddingWords(const Totals& totals) {
+  std::string words = "padding waste: ";
+  size_t num_padded = 0;
+  for (const auto& [name, model] : totals.models) {
+    if (model.values == 0) continue;
+    if (num_padded++ > 0) words += ", ";
+    words += name + " " + Percent(model.padding, model.values + model.padding) +
+             " of the elements of its inputs";
+  }
+  if (num_padded == 0) {
+    return words +
+           "none; steps and batches hold only rows that requests asked "
+           "for";
+  }
+  return num_padded == totals.models.size() ? words : words + ", others none";
 }
 
 }  // namespace
@@ -219,9 +240,7 @@ std::vector<std::string> Breakdown(const TimelineCapture& capture) {
       std::to_string(totals.tasks.count) + " tasks, " +
       Percent(Shared(totals.task_times, all_busy), Length(totals.task_times)) +
       " of it while a model computed");
-  words.push_back(
-      "padding waste: none; steps and batches hold only rows that requests "
-      "asked for");
+  words.push_back(PaddingWords(totals));
   if (capture.num_dropped > 0) {
     words.push_back(std::to_string(capture.num_dropped) +
                     " slices were dropped: capture for a shorter time");

@@ -67,6 +67,25 @@ TEST(Breakdown, CountsWhatReachesBeyondTheCaptureUpToItsEdge) {
   EXPECT_THAT(Lines(capture), HasSubstr("idle 60.0%, busy 40.0%"));
 }
 
+TEST(Breakdown, PaddingIsThatOfAllBatches) {
+  TimelineCapture capture = Example();
+  EXPECT_THAT(Lines(capture), HasSubstr("padding waste: none; steps"));
+  capture.tracks.push_back({"model padded", "instance 0"});
+  for (const double padding : {0, 30}) {
+    capture.slices.push_back({.track = 5,
+                              .name = "batch",
+                              .begin = Ms(1000),
+                              .end = Ms(1010),
+                              .numbers = {{{"rows", 2},
+                                           {"requests", 2},
+                                           {"values", 45},
+                                           {"padding", padding}}}});
+  }
+  EXPECT_THAT(Lines(capture),
+              HasSubstr("padding waste: model padded 25.0% of the elements of "
+                        "its inputs, others none\n"));
+}
+
 TEST(Breakdown, AnIdleServerAndDroppedSlicesAreSaid) {
   TimelineCapture capture;
   capture.end = capture.begin + std::chrono::seconds(2);
