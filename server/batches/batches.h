@@ -20,6 +20,7 @@
 #include <functional>
 #include <map>
 #include <memory>
+#include <set>
 #include <stop_token>
 #include <string>
 #include <string_view>
@@ -139,6 +140,8 @@ class Batches {
   // The runner's own.
   std::map<std::string, std::unique_ptr<BatchRun>, std::less<>> runs_;
   std::map<std::string, int> running_of_;  // by model
+  // Batches whose results count among the bytes of the folder.
+  std::set<std::string> counted_;
   Clock::Time next_look_ = Clock::Time::min();
   // Batches that wait for a model, or for room for their files.
   std::map<std::string, Clock::Time> not_before_;

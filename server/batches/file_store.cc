@@ -172,7 +172,8 @@ StatusOr<StoredFile> FileStore::Add(StoredFile about, std::string_view bytes) {
   return about;
 }
 
-Status FileStore::Adopt(StoredFile about, const std::string& path) {
+Status FileStore::Adopt(StoredFile about, const std::string& path,
+                        bool counted) {
   {
     MutexLock lock(mu_);
     if (files_.count(about.id) != 0) return OkStatus();
@@ -185,7 +186,10 @@ Status FileStore::Adopt(StoredFile about, const std::string& path) {
   }
   if (FileExists(path)) RETURN_IF_ERROR(RenameDurably(path, content));
   about.bytes = static_cast<int64_t>(std::filesystem::file_size(content, ec));
-  return ec ? OkStatus() : Write(about);
+  if (ec) return OkStatus();
+  RETURN_IF_ERROR(Write(about));
+  if (!counted) Refund(-about.bytes);
+  return OkStatus();
 }
 
 StatusOr<StoredFile> FileStore::Find(std::string_view id,

@@ -51,10 +51,11 @@ class FileStore {
 
   // RESOURCE_EXHAUSTED when the folder, its disk or the list is full.
   StatusOr<StoredFile> Add(StoredFile about, std::string_view bytes);
-  // Makes a file of `path`, which is renamed; its bytes count already. The id
-  // is the caller's. An empty one is removed; does nothing when there is none,
-  // or when it was done before.
-  Status Adopt(StoredFile about, const std::string& path);
+  // Makes a file of `path`, which is renamed. The id is the caller's. Its bytes
+  // are counted from then on, whatever the limit, unless they are `counted`
+  // already. An empty one is removed; does nothing when there is none, or when
+  // it was done before.
+  Status Adopt(StoredFile about, const std::string& path, bool counted);
   StatusOr<StoredFile> Find(std::string_view id, std::string_view tenant) const;
   StatusOr<StoredFile> Remove(std::string_view id, std::string_view tenant);
   // The newest first; of any purpose when that is empty.

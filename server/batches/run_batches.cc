@@ -185,6 +185,7 @@ BatchRun* Batches::Opened(const Batch& batch) {
     FailWith(batch.id, run.status());
     return nullptr;
   }
+  counted_.insert(batch.id);
   ShowCounts(batch.id, **run);
   return runs_.emplace(batch.id, *std::move(run)).first->second.get();
 }
@@ -328,7 +329,8 @@ void Batches::Publish(const Batch& batch) {
                            const char* what) {
     about.id = id;
     about.filename = batch.id + "_" + what + ".jsonl";
-    const Status adopted = files_->Adopt(about, path);
+    const Status adopted =
+        files_->Adopt(about, path, counted_.count(batch.id) > 0);
     if (!adopted.ok()) {
       published = false;
       LogError("results of a batch cannot be published",
@@ -339,6 +341,7 @@ void Batches::Publish(const Batch& batch) {
   publish(BatchRun::ErrorPath(results), batch.error_id, "error");
   // Tried again: the results of an ended batch would count as torn files.
   if (!published) return Defer(batch.id);
+  counted_.erase(batch.id);
   Change(batch.id, [&](Batch& changed) {
     changed.has_output = files_->Find(batch.output_id, batch.tenant).ok();
     changed.has_errors = files_->Find(batch.error_id, batch.tenant).ok();

@@ -281,6 +281,47 @@ TEST_F(BatchesTest, AKillBetweenTheStepsOfTheEndIsMended) {
   EXPECT_EQ(model_.num_asked(), 4);
 }
 
+TEST_F(BatchesTest, ResultsThatAreOnlyPublishedAfterARestartCount) {
+  Open();
+  const std::string id = Create(Lines(3) + Line("wrong", "bad"));
+  Batch batch = AwaitEnd(id);
+  batches_.reset();
+  // As it is when all was recorded and nothing renamed.
+  const std::string files = Dir() + "/files/";
+  const std::string results = Dir() + "/batches/" + id;
+  fs::rename(files + batch.output_id + ".jsonl", BatchRun::OutputPath(results));
+  fs::remove(files + batch.output_id + ".json");
+  fs::rename(files + batch.error_id + ".jsonl", BatchRun::ErrorPath(results));
+  fs::remove(files + batch.error_id + ".json");
+  batch.status = "finalizing";
+  batch.has_output = batch.has_errors = false;
+  std::ofstream(results + ".json") << BatchStateText(batch);
+  constexpr int64_t kMost = 1 << 20;
+  Open("a", kMost);
+  batch = AwaitEnd(id);
+  ASSERT_TRUE(batch.has_output && batch.has_errors);
+  int64_t used = 0;
+  for (const std::string& file :
+       {batch.input_file_id, batch.output_id, batch.error_id}) {
+    used += batches_->files().Find(file, "t")->bytes;
+  }
+  // What is left fits, and not a byte more.
+  const auto fits = [&](int64_t bytes) {
+    const auto added =
+        batches_->AddFile({.filename = "x", .purpose = "batch", .tenant = "t"},
+                          std::string(static_cast<size_t>(bytes), 'x'));
+    return added.ok() && batches_->RemoveFile(added->id, "t").ok();
+  };
+  EXPECT_TRUE(fits(kMost - used));
+  EXPECT_FALSE(fits(kMost - used + 1));
+  for (const std::string& file :
+       {batch.input_file_id, batch.output_id, batch.error_id}) {
+    EXPECT_TRUE(batches_->RemoveFile(file, "t").ok());
+  }
+  EXPECT_TRUE(fits(kMost));
+  EXPECT_FALSE(fits(kMost + 1));
+}
+
 TEST_F(BatchesTest, ACancelledOneKeepsItsAnswers) {
   Open();
   model_.answers = 2;
