@@ -74,6 +74,21 @@ void BatcherMetrics::Began(Clock::Duration queued) const {
   queue_time.Observe(Seconds(queued));
 }
 
+// As BatchStatistics divides them.
+const Counter& BatcherMetrics::Outcome(StatusCode code) const {
+  switch (code) {
+    case StatusCode::kOk:
+      return ok;
+    case StatusCode::kCancelled:
+      return cancelled;
+    case StatusCode::kDeadlineExceeded:
+    case StatusCode::kUnavailable:
+      return rejected;
+    default:
+      return error;
+  }
+}
+
 void BatcherMetrics::Fold(const BatchCounts& now, BatchCounts& before) const {
   const auto count = [&](const Counter& counter, CountedTime BatchCounts::*of) {
     counter.Add(static_cast<double>((now.*of).count - (before.*of).count));

@@ -7,6 +7,7 @@
 
 #include "config/base/clock.h"
 #include "config/base/metrics.h"
+#include "config/base/status.h"
 #include "scheduler/batch_job.h"
 #include "scheduler/batch_statistics.h"
 #include "scheduler/load_metrics.h"
@@ -26,6 +27,8 @@ struct BatcherMetrics : LoadMetrics {
   void Handed(Clock::Duration took) const;
   // A request's computation begins after so long a wait.
   void Began(Clock::Duration queued) const;
+  // Of requests that ended so: what had no place or no time is rejected.
+  const Counter& Outcome(StatusCode code) const;
   // Takes over what was counted since `before`, and sets `before`.
   void Fold(const BatchCounts& now, BatchCounts& before) const;
 

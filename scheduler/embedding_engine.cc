@@ -228,12 +228,7 @@ class Impl final : public EmbeddingEngine {
       metrics_.queue_seconds.Add(Seconds(job.began - job.submitted));
       metrics_.compute_infer_seconds.Add(Seconds(now - job.began));
     }
-    const bool left =
-        !result.ok() && result.status().code() == StatusCode::kCancelled;
-    (result.ok() ? metrics_.ok
-     : left      ? metrics_.cancelled
-                 : metrics_.error)
-        .Add();
+    metrics_.Outcome(result.status().code()).Add();
     job.task.done(std::move(result));
     job.place.Release();
   }

@@ -224,6 +224,13 @@ TEST_F(EmbeddingEngineTest, RequestsEndWhenTheyAreNotWantedAnyMore) {
   EXPECT_EQ(late.status().code(), StatusCode::kDeadlineExceeded);
   EXPECT_EQ(told_->steps, 0);
   EXPECT_TRUE(Run({{1}}).ok());
+  // As batchers count them.
+  const std::string outcome =
+      "millrace_inference_requests_total{model=\"m\",outcome=";
+  EXPECT_EQ(Metric(outcome + "\"cancelled\""), 1);
+  EXPECT_EQ(Metric(outcome + "\"rejected\""), 1);
+  EXPECT_EQ(Metric(outcome + "\"error\""), 0);
+  EXPECT_EQ(Metric(outcome + "\"ok\""), 1);
 }
 
 TEST_F(EmbeddingEngineTest, CountsRowsAndSecondsOfWhatItAnswered) {
