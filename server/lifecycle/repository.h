@@ -111,8 +111,9 @@ class Repository {
   // The same of a model that another one needs: within the load of that one
   // alone, on its thread.
   Status LoadWithin(const std::string& name) { return DoLoad(name, {}); }
-  // Takes all versions out of service; they are gone when their requests are.
-  // NOT_FOUND when none is loaded.
+  // Takes all versions out of service, by the model's name or an alias; they
+  // are gone when their requests are. OK where none is loaded, also of a name
+  // that nothing has: Triton answers so.
   Status Unload(const std::string& name);
   // The same without waiting, for clients: `done` is called once, from the
   // repository's thread or before this returns. UNAVAILABLE unless control is

@@ -180,7 +180,16 @@ Status Repository::DoLoadVersion(const std::string& name,
 }
 
 Status Repository::DoUnload(const std::string& name) {
-  TakeOut(name, {});
+  std::string id = name;
+  {
+    MutexLock lock(mu_);
+    const bool is_own =
+        std::any_of(models_.begin(), models_.end(),
+                    [&](const Model& model) { return model.name == name; });
+    const Model* const called = FindModel(name);
+    if (!is_own && called != nullptr && name != kAnyName) id = called->name;
+  }
+  TakeOut(id, {});
   return OkStatus();
 }
 

@@ -137,6 +137,19 @@ TEST_F(RepositoryLoads, IndexFollowsAVersionFromUnknownToUnloaded) {
   EXPECT_TRUE(repository_->List().empty());
 }
 
+TEST_F(RepositoryLoads, AnAliasUnloadsItsModelAndAnUnknownNameNone) {
+  VersionPlan plan = Wanted("1");
+  plan.settings.served_model_name = {"also-m", std::string(kAnyName)};
+  world_.Want({plan});
+  Start();
+  ASSERT_TRUE(repository_->Load("m").ok());
+  EXPECT_TRUE(repository_->Unload("mispelt").ok()) << "as Triton";
+  EXPECT_TRUE(repository_->Unload(std::string(kAnyName)).ok());
+  EXPECT_EQ(States(), "1 READY");
+  EXPECT_TRUE(repository_->Unload("also-m").ok());
+  Await([&] { return States() == "1 UNAVAILABLE unloaded"; });
+}
+
 TEST_F(RepositoryLoads, NewVersionTakesOverWhileTheOldOneFinishes) {
   world_.Want({Wanted("1")});
   Start();

@@ -98,7 +98,9 @@ class FakeLoader final : public ModelLoader {
           plan.settings.name, support::SumGraph(), nullptr));
     }
     return std::shared_ptr<Servable>(std::make_shared<LanguageModel>(
-        ModelFacts{.id = plan.settings.name, .version = plan.version},
+        ModelFacts{.id = plan.settings.name,
+                   .version = plan.version,
+                   .aliases = plan.settings.served_model_name},
         TextFacts{}, nullptr, nullptr));
   }
 
