@@ -16,7 +16,7 @@ std::string AsFlag(std::string_view name, bool is_own) {
   return (!is_own && out.size() <= 3 ? "-" : "--") + out;
 }
 
-Target Find(const Visit& visit, const std::string& name) {
+Target Find(const Visit& visit, const std::string& name, NameIn where) {
   Target target;
   visit([&](const SettingInfo& info, SettingRef value) {
     const auto take = [&](std::string_view bare_unit, bool negated) {
@@ -24,6 +24,7 @@ Target Find(const Visit& visit, const std::string& name) {
     };
     if (info.name == name) take({}, false);
     for (const SettingInfo::Alias& alias : info.aliases) {
+      if (alias.flag_only && where != NameIn::kCommandLine) continue;
       if (alias.name == name) take(alias.bare_unit, false);
     }
     if (std::holds_alternative<bool*>(value) && !target.found &&
@@ -48,11 +49,14 @@ Status Set(const Target& target, std::string_view text) {
   return OkStatus();
 }
 
-std::vector<std::string_view> Names(const Visit& visit) {
+std::vector<std::string_view> Names(const Visit& visit, NameIn where) {
   std::vector<std::string_view> names;
   visit([&](const SettingInfo& info, SettingRef) {
     names.push_back(info.name);
-    for (const auto& alias : info.aliases) names.push_back(alias.name);
+    for (const auto& alias : info.aliases) {
+      if (alias.flag_only && where != NameIn::kCommandLine) continue;
+      names.push_back(alias.name);
+    }
   });
   return names;
 }

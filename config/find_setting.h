@@ -32,13 +32,18 @@ struct Target {
   bool found = false;
 };
 
+// Where a name stands: some aliases are flags alone.
+enum class NameIn { kFile, kCommandLine };
+
 // The setting called `name`, by its own name, by an alias, or, for a switch, by
 // its opposite.
-Target Find(const Visit& visit, const std::string& name);
+Target Find(const Visit& visit, const std::string& name,
+            NameIn where = NameIn::kFile);
 bool IsList(const Target& target);
 // INVALID_ARGUMENT as of ParseValue; the value then stays.
 Status Set(const Target& target, std::string_view text);
 // Names and aliases.
-std::vector<std::string_view> Names(const Visit& visit);
+std::vector<std::string_view> Names(const Visit& visit,
+                                    NameIn where = NameIn::kFile);
 
 }  // namespace millrace::config

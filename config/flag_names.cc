@@ -12,7 +12,7 @@ FlagKind KindOfFlag(std::string_view name) {
   Settings settings;
   const Target target =
       Find([&](const SettingVisitor& v) { VisitSettings(settings, v); },
-           Canonical(name));
+           Canonical(name), NameIn::kCommandLine);
   if (!target.found) return FlagKind::kUnknown;
   return std::holds_alternative<bool*>(target.value) ? FlagKind::kSwitch
                                                      : FlagKind::kValue;
@@ -55,7 +55,7 @@ Status UnknownFlag(std::string_view name) {
       opposites.push_back("no_" + std::string(info.name));
     }
   });
-  std::vector<std::string_view> names = Names(all);
+  std::vector<std::string_view> names = Names(all, NameIn::kCommandLine);
   names.insert(names.end(), opposites.begin(), opposites.end());
   const std::string near(Nearest(canonical, names));
   const std::string typed =
@@ -66,7 +66,8 @@ Status UnknownFlag(std::string_view name) {
                   ? "; millrace serve --help-all lists the flags"
                   : "; did you mean " +
                         AsFlag(near, near.size() > 3 ||
-                                         Find(all, near).info.name == near) +
+                                         Find(all, near, NameIn::kCommandLine)
+                                                 .info.name == near) +
                         "?"))
       .At(name);
 }

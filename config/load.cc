@@ -289,7 +289,7 @@ class Loader {
   // `where`, as it was given.
   Status SetForAll(const std::string& name, const std::string& text,
                    const std::string& where, Origin origin) {
-    Target target = Find(AllSettings(), name);
+    Target target = Find(AllSettings(), name, NameIn::kCommandLine);
     const std::string canonical(target.info.name);
     target.info.name = where;
     if (const Status set = Set(target, text); !set.ok()) {
@@ -301,7 +301,7 @@ class Loader {
           [&](const SettingVisitor& v) {
             VisitModelSettings(settings().models[i], v);
           },
-          name);
+          name, NameIn::kCommandLine);
       if (!own.found) continue;
       RETURN_IF_ERROR(Set(own, text));
       loaded_.origins.erase(OwnName(i, canonical));
@@ -340,7 +340,7 @@ class Loader {
   Status ReadFlags() {
     for (const auto& [typed, value] : sources_.flags) {
       const std::string name = Canonical(typed);
-      const Target target = Find(AllSettings(), name);
+      const Target target = Find(AllSettings(), name, NameIn::kCommandLine);
       if (!target.found) return UnknownFlag(typed);
       const bool is_own = target.info.name == name || target.negated;
       std::string where = AsFlag(typed, is_own);

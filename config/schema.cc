@@ -34,7 +34,7 @@ void VisitCommonSettings(CommonSettings& s, const SettingVisitor& visit) {
          .help = "compute threads; 0: one for each physical core allowed, from "
                  "four cores on all but one",
          .max = 1024,
-         .aliases = {{"t"}, {"inference_num_threads"}}},
+         .aliases = {{"t", {}, true}, {"inference_num_threads"}}},
         &s.threads);
   visit({.name = "isa",
          .help = "instruction set of the kernels; `millrace topology` says "
@@ -186,14 +186,16 @@ void VisitSequences(LlmSettings& s, const SettingVisitor& visit) {
          .help = "tokens of one sequence, prompt and answer; 0: as the model "
                  "says",
          .max = 1 << 24,
-         .aliases =
-             {{"ctx_size"}, {"c"}, {"max_total_tokens"}, {"context_length"}}},
+         .aliases = {{"ctx_size"},
+                     {"c", {}, true},
+                     {"max_total_tokens"},
+                     {"context_length"}}},
         &s.max_model_len);
   visit({.name = "max_num_seqs",
          .help = "sequences that run at once",
          .min = 1,
          .max = 4096,
-         .aliases = {{"np"}, {"parallel"}, {"max_running_requests"}}},
+         .aliases = {{"np", {}, true}, {"parallel"}, {"max_running_requests"}}},
         &s.max_num_seqs);
   visit({.name = "max_num_batched_tokens",
          .help =
@@ -201,8 +203,10 @@ void VisitSequences(LlmSettings& s, const SettingVisitor& visit) {
              "their next token",
          .min = 1,
          .max = 1 << 20,
-         .aliases =
-             {{"b"}, {"ub"}, {"ubatch_size"}, {"max_batch_prefill_tokens"}}},
+         .aliases = {{"b", {}, true},
+                     {"ub", {}, true},
+                     {"ubatch_size"},
+                     {"max_batch_prefill_tokens"}}},
         &s.max_num_batched_tokens);
   visit({.name = "target_itl",
          .help = "time between two tokens of an answer that the prompts of "
@@ -222,12 +226,13 @@ void VisitSpeculation(LlmSettings& s, const SettingVisitor& visit) {
                  "auto: draft_model where one is named, else ngram",
          .choices = {"auto", "none", "ngram", "draft_model"}},
         &s.speculative_method);
-  visit(
-      {.name = "speculative_model",
-       .help = "smaller model with the vocabulary of the one served, to "
-               "draft with; it shares the memory for keys and values",
-       .aliases = {{"model_draft"}, {"md"}, {"speculative_draft_model_path"}}},
-      &s.speculative_model);
+  visit({.name = "speculative_model",
+         .help = "smaller model with the vocabulary of the one served, to "
+                 "draft with; it shares the memory for keys and values",
+         .aliases = {{"model_draft"},
+                     {"md", {}, true},
+                     {"speculative_draft_model_path"}}},
+        &s.speculative_model);
   visit({.name = "num_speculative_tokens",
          .help = "most tokens to draft in a row",
          .max = 31,
@@ -281,7 +286,10 @@ void VisitMemory(LlmSettings& s, const SettingVisitor& visit) {
          .help = "numbers that keys and values are kept in; int8 has a scale "
                  "for each head of a token; auto is f16, q8_0 is int8",
          .choices = {"f16", "int8", "f32", "auto", "q8_0"},
-         .aliases = {{"ctk"}, {"ctv"}, {"cache_type_k"}, {"cache_type_v"}}},
+         .aliases = {{"ctk", {}, true},
+                     {"ctv", {}, true},
+                     {"cache_type_k"},
+                     {"cache_type_v"}}},
         &s.kv_cache_dtype);
   visit({.name = "compute_dtype",
          .help = "activations: auto: int8 where weights are quantised, bf16 "
@@ -392,7 +400,7 @@ void VisitTensorParallel(LlmSettings& s, const SettingVisitor& visit) {
                  "by NCCL (a prototype that never ran on GPUs); 1: one alone",
          .min = 1,
          .max = 64,
-         .aliases = {{"tp"}, {"tp_size"}}},
+         .aliases = {{"tp", {}, true}, {"tp_size"}}},
         &s.tensor_parallel_size);
   visit({.name = "tensor_parallel_timeout",
          .help = "how long a process waits for the others within a step before "
@@ -434,7 +442,7 @@ void VisitSettings(Settings& settings, const SettingVisitor& visit) {
          .help = "further ids of the model, separated by commas; * is any id "
                  "that no model has, as llama.cpp's server answers; with "
                  "several models, say it under `models` in the file",
-         .aliases = {{"alias"}, {"a"}}},
+         .aliases = {{"alias"}, {"a", {}, true}}},
         &settings.served_model_name);
 }
 

@@ -29,6 +29,9 @@ struct SettingInfo {
   struct Alias {
     std::string_view name;
     std::string_view bare_unit = {};  // of a bare number, where it differs
+    // A letter or two of llama.cpp's command line ("-c"), which as a key of a
+    // file may mean anything.
+    bool flag_only = false;
   };
   std::string_view name;        // snake_case: YAML key, flag and MILLRACE_ name
   std::string_view group = {};  // heading of --help

@@ -239,6 +239,21 @@ TEST_F(LoadTest, AliasesReachTheCanonicalSetting) {
   EXPECT_EQ(settings.server.shutdown_timeout_ms, 9000);
 }
 
+TEST_F(LoadTest, LettersOfTheCommandLineAreNoKeysOfFiles) {
+  for (const std::string name : {"t", "c", "b", "ub", "np", "a", "tp"}) {
+    sources_.flags = {{name, "2"}};
+    File("models: [{path: m.gguf}]\n");
+    Good();
+    sources_.flags.clear();
+    File(name + ": 2\n");
+    EXPECT_TRUE(Has(Bad(), "unknown setting '" + name + "'")) << name;
+    File("models: [{path: m.gguf, " + name + ": 2}]\n");
+    EXPECT_TRUE(Has(Bad(), "unknown setting '" + name + "'")) << name;
+    EXPECT_FALSE(IsModelSetting(name));
+  }
+  EXPECT_TRUE(IsModelSetting("ctx_size"));
+}
+
 TEST_F(LoadTest, EnvironmentKnowsNoAliasesAndEmptyMeansUnset) {
   environment_ = {{"MILLRACE_PORT", "tcp://10.0.0.1:80"},
                   {"MILLRACE_HTTP_PORT", ""}};
@@ -274,7 +289,7 @@ TEST_F(LoadTest, ModelOverridesGeneralAndFlagOverridesBoth) {
       "    max_num_seqs: 2\n"
       "    kv_cache_dtype: f32\n"
       "    served_model_name: [x, y]\n"
-      "  - {path: /a/two.gguf, name: second, np: 3}\n");
+      "  - {path: /a/two.gguf, name: second, max_num_seqs: 3}\n");
   Settings settings = Good();
   ASSERT_EQ(settings.models.size(), 2u);
   EXPECT_EQ(settings.models[0].llm.max_num_seqs, 2);

@@ -75,14 +75,16 @@ TEST(ModelConfig, HintsForOtherRuntimesArePassedOverAndTold) {
       instance_group [ { count: 2 rate_limiter { priority: 1 } } ]
       model_warmup [ { name: "w" } ]
       parameters { key: "threads" value { string_value: "3" } }
+      parameters { key: "t" value { string_value: "9" } }
       parameters { key: "other" value { string_value: "1" } }
       parameters { key: "intra_op_thread_count" value { string_value: "1" } })");
   EXPECT_EQ(config.WithoutEffect(),
             "format, optimization, rate_limiter, model_warmup, parameters "
-            "intra_op_thread_count, parameters other");
+            "intra_op_thread_count, parameters other, parameters t");
   config::ModelSettings settings;
   ASSERT_TRUE(config.ApplyTo(&settings).ok());
   EXPECT_EQ(settings.graph.instance_count, 2);
+  EXPECT_EQ(settings.common.threads, 3);  // -t is of the command line alone
   EXPECT_EQ(Read("max_batch_size: 4").WithoutEffect(), "");
 
   const auto json = ModelConfig::FromJson(
