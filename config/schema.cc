@@ -184,7 +184,8 @@ void VisitPrecision(GraphSettings& s, const SettingVisitor& visit) {
 void VisitSequences(LlmSettings& s, const SettingVisitor& visit) {
   visit({.name = "max_model_len",
          .help = "tokens of one sequence, prompt and answer; 0: as the model "
-                 "says",
+                 "says; 32K are 32768, 128k are 128000",
+         .unit = Unit::kTokens,
          .max = 1 << 24,
          .aliases = {{"ctx_size"},
                      {"c", {}, true},
@@ -201,6 +202,7 @@ void VisitSequences(LlmSettings& s, const SettingVisitor& visit) {
          .help =
              "tokens computed in one step; running sequences may exceed it by "
              "their next token",
+         .unit = Unit::kTokens,
          .min = 1,
          .max = 1 << 20,
          .aliases = {{"b", {}, true},

@@ -22,6 +22,7 @@ enum class Unit {
   kMilliseconds,  // "5ms"; a bare number is seconds
   kMicroseconds,  // "500us"; a bare number is seconds
   kShare,         // "5%", kept in millionths; a bare number is a part of one
+  kTokens,        // "32K" is 32768, "32k" 32000, "25.6k" 25600, as with vLLM
 };
 
 struct SettingInfo {

@@ -82,6 +82,7 @@ void VisitText(TextTaskSettings& s, bool embeds, const SettingVisitor& visit) {
          .help = "tokens of a text with what stands around it; 0: as "
                  "sentence_bert_config.json, tokenizer_config.json and "
                  "config.json say",
+         .unit = Unit::kTokens,
          .max = 1 << 20,
          .aliases = {{"max_seq_length"}, {"max_model_len"}}},
         &s.max_length);

@@ -34,6 +34,11 @@ constexpr UnitScale kShortTimeUnits[] = {
     {"us", 1}, {"ms", 1e3}, {"s", 1e6}, {"min", 60e6}, {"m", 60e6},
 };
 
+// Upper and lower case differ.
+constexpr UnitScale kBinaryCounts[] = {
+    {"K", 0x1p10}, {"M", 0x1p20}, {"G", 0x1p30}};
+constexpr UnitScale kDecimalCounts[] = {{"k", 1e3}, {"m", 1e6}, {"g", 1e9}};
+
 constexpr UnitScale kShareUnits[] = {{"of one", 1e6}, {"%", 1e4}};
 
 std::string Lower(std::string_view text) {
@@ -102,6 +107,31 @@ std::optional<int64_t> ParseScaled(std::string_view text,
   return std::nullopt;
 }
 
+// A number of tokens as vLLM's command line takes it (human_readable_int):
+// fractions with decimal letters alone.
+std::optional<int64_t> ParseTokens(std::string_view text) {
+  if (text.empty()) return std::nullopt;
+  const std::string_view letter = text.substr(text.size() - 1);
+  const std::string_view number = text.substr(0, text.size() - 1);
+  const bool is_number =
+      !number.empty() && number.back() >= '0' && number.back() <= '9';
+  for (const UnitScale& known : kBinaryCounts) {
+    if (letter != known.name) continue;
+    const auto whole = ParseWhole(number);
+    const auto scale = static_cast<int64_t>(known.scale);
+    if (!whole || std::abs(*whole) > (int64_t{1} << 62) / scale) {
+      return std::nullopt;
+    }
+    return *whole * scale;
+  }
+  for (const UnitScale& known : kDecimalCounts) {
+    if (letter != known.name) continue;
+    if (!is_number) return std::nullopt;
+    return ParseScaled(number, {&known, 1}, letter);
+  }
+  return ParseWhole(text);
+}
+
 std::string PrintScaled(Unit unit, int64_t value) {
   if (unit == Unit::kMilliseconds) {
     if (value % 3'600'000 == 0 && value != 0) {
@@ -162,6 +192,12 @@ Status ParseNumber(const SettingInfo& info, std::string_view text,
     case Unit::kShare:
       value = ParseScaled(text, kShareUnits, "of one");
       wanted = "must be a share like 5% or 0.05";
+      break;
+    case Unit::kTokens:
+      value = ParseTokens(text);
+      wanted =
+          "must be a whole number of tokens, like 32768, 32K (1024 each) or "
+          "128k (1000 each)";
       break;
   }
   if (!value) return Wrong(info, text, wanted);

@@ -227,9 +227,9 @@ TEST_F(LoadTest, ErrorsSayWhereTheValueCameFrom) {
 }
 
 TEST_F(LoadTest, AliasesReachTheCanonicalSetting) {
-  sources_.flags = {{"ctx-size", "4096"}, {"np", "7"},
-                    {"port", "9000"},     {"cache-size", "2"},
-                    {"t", "3"},           {"exit-timeout-secs", "9"}};
+  sources_.flags = {{"ctx-size", "4K"}, {"np", "7"},
+                    {"port", "9000"},   {"cache-size", "2"},
+                    {"t", "3"},         {"exit-timeout-secs", "9"}};
   const Settings settings = Good();
   EXPECT_EQ(settings.llm.max_model_len, 4096);
   EXPECT_EQ(settings.llm.max_num_seqs, 7);

@@ -43,6 +43,26 @@ TEST(Values, TimesTakeUnitsAndBareNumbersAreSeconds) {
   EXPECT_FALSE(Parse(Unit::kMicroseconds, "0.5us").ok());
 }
 
+// As human_readable_int of vLLM's command line.
+TEST(Values, TokensTakeLettersWhoseCaseMatters) {
+  EXPECT_EQ(*Parse(Unit::kTokens, "4096"), 4096);
+  EXPECT_EQ(*Parse(Unit::kTokens, "0"), 0);
+  EXPECT_EQ(*Parse(Unit::kTokens, "128k"), 128'000);
+  EXPECT_EQ(*Parse(Unit::kTokens, "25.6k"), 25'600);
+  EXPECT_EQ(*Parse(Unit::kTokens, " 32K "), 32'768);
+  EXPECT_EQ(*Parse(Unit::kTokens, "1m"), 1'000'000);
+  EXPECT_EQ(*Parse(Unit::kTokens, "1M"), 1 << 20);
+  for (const char* bad : {"", "k", "K", "1.5K", "1.0001k", "1kk", "k1", "1 kB",
+                          "1e3", "nan", "9999999999G"}) {
+    EXPECT_FALSE(Parse(Unit::kTokens, bad).ok()) << bad;
+  }
+  EXPECT_EQ(Parse(Unit::kTokens, "32KiB").status().message(),
+            "x is '32KiB' but must be a whole number of tokens, like 32768, "
+            "32K (1024 each) or 128k (1000 each)");
+  int64_t tokens = 32'768;
+  EXPECT_EQ(PrintValue({.name = "x", .unit = Unit::kTokens}, &tokens), "32768");
+}
+
 TEST(Values, SharesArePartsOfOneOrPerCent) {
   EXPECT_EQ(*Parse(Unit::kShare, "0.05"), 50'000);
   EXPECT_EQ(*Parse(Unit::kShare, "5%"), 50'000);
