@@ -1,6 +1,7 @@
 // One table from Status to what each protocol calls it. The HTTP status follows
 // from the code, but a few refusals of the transport (a body too large, a wrong
-// method) have statuses of their own, chosen by the status' reason.
+// method) and a full disk have statuses of their own, chosen by the status'
+// reason.
 #include "server/error_map.h"
 
 #include <iterator>
@@ -42,7 +43,7 @@ struct Refusal {
 constexpr Refusal kRefusals[] = {
     {"method_not_allowed", 405}, {"request_timeout", 408},
     {"payload_too_large", 413},  {"unsupported_media_type", 415},
-    {"headers_too_large", 431},
+    {"headers_too_large", 431},  {"disk_full", 507},
 };
 
 const Row& RowOf(StatusCode code) {

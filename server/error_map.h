@@ -17,7 +17,8 @@
 //
 // A status whose reason() names a transport refusal ("method_not_allowed",
 // "payload_too_large", "unsupported_media_type", "headers_too_large",
-// "request_timeout") has that HTTP status (405, 413, 415, 431, 408) instead.
+// "request_timeout") has that HTTP status (405, 413, 415, 431, 408) instead,
+// and "disk_full" has 507 (RFC 4918, section 11.5).
 #pragma once
 
 #include <string>

@@ -18,7 +18,7 @@ Status Failed(const char* what, const std::string& path) {
   const std::string sentence = std::string("cannot ") + what + " '" + path +
                                "' (" + std::strerror(error) + ")";
   if (error == ENOSPC || error == EDQUOT || error == EFBIG) {
-    return ResourceExhausted(sentence + "; make room on the disk of batch_dir")
+    return Internal(sentence + "; make room on the disk of batch_dir")
         .Because("disk_full");
   }
   return Internal(sentence + "; check the folder batch_dir");

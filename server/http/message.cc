@@ -92,6 +92,10 @@ void AddErrorHeaders(const Status& status, HttpResponse& response) {
     response.headers.emplace_back("WWW-Authenticate",
                                   "Bearer realm=\"millrace\"");
   }
+  // OpenAI's clients try again after any 5xx, unless they are told.
+  if (response.status == 507) {
+    response.headers.emplace_back("X-Should-Retry", "false");
+  }
   // A setting forbids it: another try changes nothing.
   if (status.reason() == "model_control_disabled") return;
   const int64_t ms = std::max<int64_t>(status.retry_after_ms(), 0);

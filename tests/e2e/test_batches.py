@@ -1,5 +1,6 @@
 """Files and batches through openai-python, unmodified."""
 import json
+import resource
 import signal
 import threading
 import time
@@ -106,6 +107,30 @@ def test_files(batcher):
         batcher.files.create(file=b"x", purpose="fine-tune")
     for file in others:
         batcher.files.delete(file)
+
+
+def test_a_full_disk_is_507_and_not_asked_again(keeper, batcher):
+    """The size of files is limited: the system refuses the rest of a write, as a
+    full disk does."""
+    pid = keeper.process.pid
+    before = resource.prlimit(pid, resource.RLIMIT_FSIZE)
+    resource.prlimit(pid, resource.RLIMIT_FSIZE, (4096, before[1]))
+    try:
+        asked = []
+        patient = openai.OpenAI(
+            base_url=keeper.url + "/v1", api_key="none", max_retries=2,
+            http_client=openai.DefaultHttpxClient(event_hooks={
+                "request": [asked.append]}))
+        with pytest.raises(openai.InternalServerError) as caught:
+            upload(patient, ["x" * 10_000])
+        assert caught.value.status_code == 507
+        assert caught.value.code == "disk_full"
+        assert "make room on the disk of batch_dir" in str(caught.value)
+        assert len(asked) == 1
+    finally:
+        resource.prlimit(pid, resource.RLIMIT_FSIZE, before)
+    kept = upload(batcher, ["x" * 10_000])
+    batcher.files.delete(kept.id)
 
 
 def test_a_batch_answers_as_the_routes_do(batcher):

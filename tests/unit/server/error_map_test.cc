@@ -41,6 +41,15 @@ TEST(ErrorMap, TransportRefusalsHaveTheirOwn) {
   EXPECT_EQ(HttpStatusOf(InvalidArgument("x").Because("request_timeout")), 408);
 }
 
+// Another try of the client would change nothing, as 429 promises.
+TEST(ErrorMap, AFullDiskIsAFailureOfTheServer) {
+  const Status full = Internal("x").Because("disk_full");
+  EXPECT_EQ(HttpStatusOf(full), 507);
+  EXPECT_EQ(OutcomeOfHttpStatus(507), Outcome::kError);
+  EXPECT_EQ(Json::parse(OpenAiErrorBody(full))["error"]["type"],
+            "server_error");
+}
+
 TEST(ErrorMap, OpenAiBodyHasAllFourMembers) {
   const Json bare = Json::parse(OpenAiErrorBody(Internal("it \"broke\"")));
   EXPECT_EQ(bare["error"]["message"], "it \"broke\"");
