@@ -1,12 +1,14 @@
-// OpenAI's list of models: those that generate text and, behind them, those
-// that make vectors, scores or classes of texts. Each further name under which
-// a model is served has an entry of its own, with `root` naming the model.
+// OpenAI's list of models (Anthropic's is in anthropic_models.cc): those that
+// generate text and, behind them, those that make vectors, scores or classes of
+// texts. Each further name under which a model is served has an entry of its
+// own, with `root` naming the model.
 #include <nlohmann/json.hpp>
 #include <string>
 #include <vector>
 
 #include "config/base/json.h"
 #include "config/task_settings.h"
+#include "server/http/anthropic_models.h"
 #include "server/http/message.h"
 #include "server/http/pool_work.h"
 #include "server/http/routes.h"
@@ -70,6 +72,9 @@ StatusOr<Json> EntryOf(const Servable& servable, const std::string& name) {
 }  // namespace
 
 void ServeModels(const Site& site, const std::shared_ptr<Exchange>& exchange) {
+  if (IsAnthropic(exchange->request())) {
+    return ServeAnthropicModels(site, exchange);
+  }
   Json data = Json::array();
   Json others = Json::array();
   for (const auto& servable : site.services.repository->List()) {
@@ -88,6 +93,9 @@ void ServeModels(const Site& site, const std::shared_ptr<Exchange>& exchange) {
 }
 
 void ServeModel(const Site& site, const std::shared_ptr<Exchange>& exchange) {
+  if (IsAnthropic(exchange->request())) {
+    return ServeAnthropicModel(site, exchange);
+  }
   const std::string& name = exchange->params().front();
   // No handle is borrowed: listings work while the server loads or drains.
   const auto servable = site.services.repository->Find(name);

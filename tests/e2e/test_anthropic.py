@@ -1,5 +1,7 @@
 """Anthropic's Python SDK, unmodified, against the real server."""
+import datetime
 import json
+import urllib.request
 
 import anthropic
 import pytest
@@ -156,6 +158,46 @@ def test_errors_are_anthropics(plain):
             sdk(locked, api_key="wrong").messages.create(**ask)
         assert sdk(locked, api_key="secret").messages.count_tokens(
             model=MODEL_ID, messages=ASK).input_tokens > 0
+
+
+def test_models_are_listed_in_pages():
+    names = [MODEL_ID, "a/b", "c", "d"]
+    with start("--served-model-name", "a/b,c,d") as server:
+        client = sdk(server)
+        listed = list(client.models.list())
+        assert [each.id for each in listed] == names
+        assert {each.type for each in listed} == {"model"}
+        assert listed[0].display_name == MODEL_ID
+        assert listed[0].lifecycle == "active"
+        assert listed[0].max_input_tokens == 8192
+        age = datetime.datetime.now(datetime.UTC) - listed[0].created_at
+        assert datetime.timedelta() <= age < datetime.timedelta(minutes=10)
+        for name in names:
+            assert client.models.retrieve(name).id == name
+
+        assert [each.id for each in client.models.list(limit=1)] == names
+        page = client.models.list(limit=2)
+        assert page.has_more and (page.first_id, page.last_id) == (
+            MODEL_ID, "a/b")
+        page = client.models.list(limit=2, after_id="a/b")
+        assert not page.has_more and page.last_id == "d"
+        page = client.models.list(limit=2, before_id="d")
+        assert page.has_more and [each.id for each in page.data] == ["a/b", "c"]
+        page = client.models.list(limit=2, before_id=MODEL_ID)
+        assert page.data == [] and page.first_id is None
+
+        for wrong, field in (({"limit": 0}, "limit"), ({"limit": 2000}, "limit"),
+                             ({"after_id": "e"}, "after_id"),
+                             ({"after_id": "c", "before_id": "d"}, "before_id")):
+            with pytest.raises(anthropic.BadRequestError, match=field) as caught:
+                client.models.list(**wrong)
+            assert caught.value.body["type"] == "error"
+        with pytest.raises(anthropic.NotFoundError) as caught:
+            client.models.retrieve("nobody")
+        assert caught.value.body["error"]["type"] == "not_found_error"
+        # Others get OpenAI's list.
+        with urllib.request.urlopen(server.url + "/v1/models") as reply:
+            assert json.load(reply)["object"] == "list"
 
 
 @pytest.mark.parametrize("field", ["output_config", "output_format"])
