@@ -314,6 +314,22 @@ std::vector<std::string> WarningsOf(const config::Loaded& loaded) {
   return warnings;
 }
 
+// Marks what is wrong with a model, not with the command line.
+constexpr std::string_view kOfModel = "model";
+
+Status OfModel(const Status& status) {
+  return status.ok() ? status : status.Because(kOfModel);
+}
+
+// As verbs.h says: a model's file or configuration that cannot be served is no
+// mistake of the command line.
+int ExitCodeOf(const Status& status) {
+  if (status.ok()) return 0;
+  const bool is_of_settings = status.code() == StatusCode::kInvalidArgument ||
+                              status.field() == "config";
+  return is_of_settings && status.reason() != kOfModel ? 2 : 1;
+}
+
 // What every other verb says of a path that is no model, before ports are bound
 // and other models are loaded.
 Status CheckPaths(const std::vector<config::ModelSettings>& models) {
@@ -322,7 +338,7 @@ Status CheckPaths(const std::vector<config::ModelSettings>& models) {
       return InvalidArgument("model '" + model.name + "' has no path; say " +
                              model.name + "=PATH");
     }
-    RETURN_IF_ERROR(FileKindOf(model.path).status());
+    RETURN_IF_ERROR(OfModel(FileKindOf(model.path).status()));
   }
   return OkStatus();
 }
@@ -419,7 +435,7 @@ Status Serve(Args args, std::shared_ptr<ProcessGroup>* joined) {
   app->Shutdown();
   // A load cannot be interrupted, and nothing of it is lost.
   if (loading) _exit(0);
-  return app->load_status();
+  return OfModel(app->load_status());
 }
 
 // Rank 0 says what is wrong and ends the others with it. They do so where they
@@ -451,9 +467,7 @@ int EndOfRank(const Status& status, int exit_code, ProcessGroup& group) {
 int RunServe(Args args) {
   std::shared_ptr<ProcessGroup> group;
   const Status status = Serve(args, &group);
-  const int exit_code = status.ok()                                     ? 0
-                        : status.code() == StatusCode::kInvalidArgument ? 2
-                                                                        : 1;
+  const int exit_code = ExitCodeOf(status);
   if (Tells(status, group.get())) {
     std::fprintf(stderr, "millrace serve: %s\n",
                  std::string(status.message()).c_str());

@@ -1,7 +1,9 @@
 // The subcommands ("verbs") of the command line: `millrace VERB ARGS…`, one
 // file each. A verb gets the arguments after its name and returns the process'
 // exit code: 0 done, 1 it failed (one sentence on stderr), 2 the command line
-// is wrong.
+// is wrong, or a file or variable with its settings. A model's file that is not
+// there, is none or cannot be served is 1 with every verb, and so is what its
+// config.yaml or config.pbtxt says.
 #pragma once
 
 #include <span>
