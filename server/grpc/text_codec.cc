@@ -1,6 +1,5 @@
 // The request's tensors are untrusted bytes: every length is checked against
-// what really came. Strings are only turned into numbers for fields that are
-// numbers, so a stop string "42" stays one.
+// what really came.
 #include "server/grpc/text_codec.h"
 
 #include <charconv>
@@ -13,6 +12,7 @@
 
 #include "config/base/json.h"
 #include "config/base/utf8.h"
+#include "handlers/generate_tensors.h"
 #include "handlers/json_fields.h"
 #include "handlers/request_fields.h"
 #include "open_inference_grpc.pb.h"
@@ -23,69 +23,6 @@ namespace {
 using Json = nlohmann::ordered_json;
 using InputTensor = inference::ModelInferRequest::InferInputTensor;
 
-struct TensorSpec {
-  const char* name;
-  const char* datatype;
-};
-constexpr TensorSpec kInputs[] = {
-    {"text_input", "BYTES"},
-    {"stream", "BOOL"},
-    {"sampling_parameters", "BYTES"},
-    {"exclude_input_in_output", "BOOL"},
-};
-constexpr const char* kOutput = "text_output";
-
-constexpr std::string_view kIntegers[] = {
-    "max_tokens",
-    "max_completion_tokens",
-    "min_tokens",
-    "top_k",
-    "seed",
-    "logprobs",
-    "prompt_logprobs",
-    "n",
-    "best_of",
-    "priority",
-    "mirostat",
-    "dry_allowed_length",
-    "dry_penalty_last_n",
-    "repeat_last_n",
-    "min_keep",
-};
-constexpr std::string_view kReals[] = {
-    "temperature",
-    "top_p",
-    "min_p",
-    "repetition_penalty",
-    "presence_penalty",
-    "frequency_penalty",
-    "typical_p",
-    "top_n_sigma",
-    "xtc_probability",
-    "xtc_threshold",
-    "dynatemp_range",
-    "dynatemp_exponent",
-    "mirostat_tau",
-    "mirostat_eta",
-    "dry_multiplier",
-    "dry_base",
-};
-constexpr std::string_view kBooleans[] = {
-    "include_stop_str_in_output",
-    "ignore_eos",
-    "skip_special_tokens",
-    "echo",
-    "use_beam_search",
-};
-
-template <size_t N>
-bool IsOneOf(const std::string_view (&names)[N], std::string_view name) {
-  for (const std::string_view known : names) {
-    if (known == name) return true;
-  }
-  return false;
-}
-
 template <typename Number>
 std::optional<Number> WholeNumber(const std::string& text) {
   Number value{};
@@ -93,25 +30,6 @@ std::optional<Number> WholeNumber(const std::string& text) {
   const auto [stop, error] = std::from_chars(text.data(), end, value);
   if (error != std::errc() || stop != end) return std::nullopt;
   return value;
-}
-
-// "0.5" → 0.5 for a field that is a number; anything else stays as it is, and
-// the fields' reader says what is wrong with it.
-void ReadStringAsValue(std::string_view name, Json& value) {
-  if (!value.is_string()) return;
-  const auto text = value.get<std::string>();  // value is overwritten below
-  if (IsOneOf(kIntegers, name)) {
-    if (auto number = WholeNumber<int64_t>(text)) {
-      value = *number;
-    } else if (auto big = WholeNumber<uint64_t>(text)) {
-      value = *big;
-    }
-  } else if (IsOneOf(kReals, name)) {
-    if (auto number = WholeNumber<double>(text)) value = *number;
-  } else if (IsOneOf(kBooleans, name)) {
-    if (text == "true" || text == "True" || text == "1") value = true;
-    if (text == "false" || text == "False" || text == "0") value = false;
-  }
 }
 
 Status CheckShape(const InputTensor& tensor) {
@@ -184,11 +102,11 @@ StatusOr<bool> BoolElement(const InputTensor& tensor, const std::string* raw) {
 }
 
 Status CheckInput(const InputTensor& tensor, std::set<std::string>& seen) {
-  const TensorSpec* spec = nullptr;
+  const models::TensorSpec* spec = nullptr;
   std::string names;
-  for (const TensorSpec& known : kInputs) {
+  for (const models::TensorSpec& known : handlers::GenerateInputs()) {
     if (tensor.name() == known.name) spec = &known;
-    names += (names.empty() ? "" : ", ") + std::string(known.name);
+    names += (names.empty() ? "" : ", ") + known.name;
   }
   if (spec == nullptr) {
     return InvalidArgument("input '" + tensor.name() +
@@ -200,9 +118,10 @@ Status CheckInput(const InputTensor& tensor, std::set<std::string>& seen) {
                            "' is given twice; give it once")
         .At(tensor.name());
   }
-  if (tensor.datatype() != spec->datatype) {
+  if (tensor.datatype() != DTypeName(spec->dtype)) {
     return InvalidArgument("input '" + tensor.name() + "' has datatype '" +
-                           tensor.datatype() + "' but is " + spec->datatype)
+                           tensor.datatype() + "' but is " +
+                           std::string(DTypeName(spec->dtype)))
         .At(tensor.name());
   }
   if (tensor.parameters().count("shared_memory_region") != 0) {
@@ -283,30 +202,12 @@ Status ReadParameters(const inference::ModelInferRequest& request,
   return OkStatus();
 }
 
-Status ReadSamplingJson(const std::string& text, Json& fields) {
-  if (text.empty()) return OkStatus();
-  StatusOr<Json> parsed = ParseJson(text);
-  if (!parsed.ok()) {
-    return parsed.status()
-        .Prefixed("sampling_parameters")
-        .At("sampling_parameters");
-  }
-  if (!parsed->is_object()) {
-    return InvalidArgument(
-               "sampling_parameters holds JSON that is no object; "
-               "send for example {\"max_tokens\": 64}")
-        .At("sampling_parameters");
-  }
-  RETURN_IF_ERROR(handlers::CheckFieldCount(parsed->size()));
-  for (auto& [name, value] : parsed->items()) fields[name] = std::move(value);
-  return OkStatus();
-}
-
 Status CheckOutputs(const inference::ModelInferRequest& request) {
   for (const auto& output : request.outputs()) {
-    if (output.name() != kOutput) {
+    if (output.name() != handlers::kTextOutput) {
       return InvalidArgument("output '" + output.name() +
-                             "' is not one of this model's outputs: " + kOutput)
+                             "' is not one of this model's outputs: " +
+                             handlers::kTextOutput)
           .At(output.name());
     }
     for (const char* name : {"shared_memory_region", "classification"}) {
@@ -319,13 +220,11 @@ Status CheckOutputs(const inference::ModelInferRequest& request) {
   return OkStatus();
 }
 
-inference::ModelMetadataResponse::TensorMetadata Describe(
-    const char* name, const char* datatype) {
-  inference::ModelMetadataResponse::TensorMetadata tensor;
-  tensor.set_name(name);
-  tensor.set_datatype(datatype);
-  tensor.add_shape(1);
-  return tensor;
+void Describe(const models::TensorSpec& spec,
+              inference::ModelMetadataResponse::TensorMetadata* tensor) {
+  tensor->set_name(spec.name);
+  tensor->set_datatype(std::string(DTypeName(spec.dtype)));
+  for (const int64_t size : spec.dims) tensor->add_shape(size);
 }
 
 }  // namespace
@@ -396,7 +295,7 @@ StatusOr<InferCall> DecodeInfer(const inference::ModelInferRequest& request) {
       echo = !exclude;
     } else {
       ASSIGN_OR_RETURN(const std::string text, BytesElement(tensor, raw));
-      RETURN_IF_ERROR(ReadSamplingJson(text, fields));
+      RETURN_IF_ERROR(handlers::AddSamplingJson(text, &fields));
     }
   }
   if (seen.count("text_input") == 0) {
@@ -405,13 +304,8 @@ StatusOr<InferCall> DecodeInfer(const inference::ModelInferRequest& request) {
                "tensor of shape [1]")
         .At("text_input");
   }
-  if (const size_t valid = ValidUtf8Prefix(call.prompt.text);
-      valid != call.prompt.text.size()) {
-    return InvalidArgument("text_input is not UTF-8 from byte " +
-                           std::to_string(valid) + " on")
-        .At("text_input");
-  }
-  for (auto& [name, value] : fields.items()) ReadStringAsValue(name, value);
+  RETURN_IF_ERROR(handlers::CheckPromptText(call.prompt.text));
+  handlers::ReadStringsAsValues(&fields);
   if (echo) fields["echo"] = true;
   ASSIGN_OR_RETURN(call.options,
                    handlers::ReadGenerateOptions(
@@ -430,7 +324,7 @@ void BeginResponse(const inference::ModelInferRequest& request,
 void AddTextOutput(const std::string& text, bool raw,
                    inference::ModelInferResponse* response) {
   auto* output = response->add_outputs();
-  output->set_name(kOutput);
+  output->set_name(handlers::kTextOutput);
   output->set_datatype("BYTES");
   output->add_shape(1);
   if (!raw) {
@@ -459,10 +353,12 @@ void AddUsage(const handlers::GenerateEnd& end,
 }
 
 void DescribeTensors(inference::ModelMetadataResponse* metadata) {
-  for (const TensorSpec& spec : kInputs) {
-    *metadata->add_inputs() = Describe(spec.name, spec.datatype);
+  for (const models::TensorSpec& spec : handlers::GenerateInputs()) {
+    Describe(spec, metadata->add_inputs());
   }
-  *metadata->add_outputs() = Describe(kOutput, "BYTES");
+  for (const models::TensorSpec& spec : handlers::GenerateOutputs()) {
+    Describe(spec, metadata->add_outputs());
+  }
 }
 
 }  // namespace millrace::server

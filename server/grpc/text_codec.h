@@ -1,15 +1,9 @@
-// Generation as tensors, the way Triton's language-model backends do it:
-//
-//   text_input           BYTES [1]   the prompt
-//   stream               BOOL  [1]   optional, one answer per chunk
-//   sampling_parameters  BYTES [1]   optional, JSON of sampling fields
-//   exclude_input_in_output BOOL [1] optional, false: the prompt comes first
-//   => text_output       BYTES [1]
+// Generation as tensors, the way Triton's language-model backends do it
+// (handlers/generate_tensors.h has the tensors).
 //
 // Values come raw (raw_input_contents) or typed (contents), never mixed; the
 // answer has the form of the request. Sampling fields may also stand in the
-// request's parameters; those in sampling_parameters win. Numbers written as
-// strings are read as numbers, since Triton's clients send them so.
+// request's parameters.
 #pragma once
 
 #include <chrono>

@@ -107,6 +107,9 @@ StatusOr<HttpResponse> InferResponse(const InferAnswerShape& shape,
     AppendText(*shape.id, json);
   }
   if (shape.batch_statistics) AppendBatch(result.batch, json);
+  if (!shape.parameters.empty()) {
+    json += ",\"parameters\":" + shape.parameters;
+  }
   json += ",\"outputs\":[";
   const std::vector<handlers::NamedTensor>& outputs = result.outputs;
   std::string bytes;

@@ -18,6 +18,8 @@ struct InferAnswerShape {
   bool binary = false;  // outputs behind the JSON, unless `forms` says it
   OutputForms forms;
   bool batch_statistics = false;  // as parameters of the response
+  // JSON of others; empty: none. Not beside batch_statistics.
+  std::string parameters = {};
 };
 
 // FAILED_PRECONDITION when a value cannot be said in JSON. Outputs that are

@@ -5,7 +5,8 @@
 //   {"text_input": "Once", "parameters": {"max_tokens": 8}}
 //   {"model_name": "m", "model_version": "1", "text_output": " upon a time"}
 //
-// Sampling fields stand in `parameters` or beside text_input. A stream is
+// Sampling fields stand in `parameters` or beside text_input, or as JSON in
+// sampling_parameters, as Triton's vLLM backend has them. A stream is
 // server-sent events of the same form, each with the text that is new; there is
 // no [DONE], and an error after the first is {"error": "…"}.
 #include <memory>
@@ -15,6 +16,7 @@
 #include <utility>
 
 #include "config/base/json.h"
+#include "handlers/generate_tensors.h"
 #include "handlers/json_fields.h"
 #include "handlers/request_fields.h"
 #include "server/http/message.h"
@@ -155,6 +157,7 @@ Status Generate(const Site& site, const std::shared_ptr<Exchange>& exchange,
               .version = model->version()};
   ASSIGN_OR_RETURN(shape.id, handlers::ReadString(body, "id"));
   ASSIGN_OR_RETURN(Json fields, SamplingFields(body));
+  RETURN_IF_ERROR(handlers::TakeTensorFields(&fields));
   ASSIGN_OR_RETURN(const auto details, handlers::ReadBool(fields, "details"));
   shape.details = details.value_or(false);
   // Said by the route; clients of Triton's vLLM backend say it, too.

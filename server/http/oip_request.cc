@@ -231,6 +231,7 @@ class BodyReader {
                                    "a string, a number or a bool", value);
       }
     }
+    body.parameters = std::make_shared<const Json>(*parameters);
     ASSIGN_OR_RETURN(const auto binary,
                      handlers::ReadBool(*parameters, "binary_data_output"));
     body.binary = binary.value_or(false);

@@ -5,6 +5,8 @@
 
 #include <chrono>
 #include <cstdint>
+#include <memory>
+#include <nlohmann/json_fwd.hpp>
 #include <optional>
 #include <string>
 #include <string_view>
@@ -23,6 +25,8 @@ struct InferBody {
   std::optional<std::string> id;
   handlers::TensorRequest request;  // but for deadline and trace
   handlers::SequencePlace sequence = {};
+  // Of the request, as they came; null: none, or binary_data_output alone.
+  std::shared_ptr<const nlohmann::ordered_json> parameters = {};
   // The response has parameters with its batch and its times.
   bool batch_statistics = false;
   // Outputs as bytes behind the JSON of the response, unless `forms` says it.

@@ -1,5 +1,5 @@
-// The Open Inference Protocol over REST. Language models answer infer over gRPC
-// only; over REST the refusal names the route to use.
+// The Open Inference Protocol over REST: metadata, readiness, and infer of
+// graphs and tasks (of language models: oip_text_infer.h).
 #include <algorithm>
 #include <nlohmann/json.hpp>
 #include <optional>
@@ -9,12 +9,14 @@
 
 #include "config/base/json.h"
 #include "config/base/out_of_memory.h"
+#include "handlers/generate_tensors.h"
 #include "handlers/place_in_time.h"
 #include "models/tensor/strings.h"
 #include "server/http/compressed.h"
 #include "server/http/message.h"
 #include "server/http/oip_answer.h"
 #include "server/http/oip_request.h"
+#include "server/http/oip_text_infer.h"
 #include "server/http/pool_work.h"
 #include "server/http/request_deadline.h"
 #include "server/http/routes.h"
@@ -66,18 +68,6 @@ Status NoModelAt(const Site& site, const ModelPath& path,
                   "'; it has /config, /generate, /generate_stream, /infer, "
                   "/ready, /stats, /trace/setting and /versions/{version}")
       .Because("route_not_found");
-}
-
-// What a language model takes over gRPC.
-void DescribeText(Json& metadata) {
-  const auto tensor = [](const char* name, const char* datatype) {
-    return Json{
-        {"name", name}, {"datatype", datatype}, {"shape", Json::array({1})}};
-  };
-  metadata["inputs"] =
-      Json::array({tensor("text_input", "BYTES"), tensor("stream", "BOOL"),
-                   tensor("sampling_parameters", "BYTES")});
-  metadata["outputs"] = Json::array({tensor("text_output", "BYTES")});
 }
 
 HttpResponse MakeResponse(const Exchange& exchange, const Site& site,
@@ -167,6 +157,9 @@ Status Infer(const Site& site, const std::shared_ptr<Exchange>& exchange) {
   exchange->SetModel(path.name);
   ASSIGN_OR_RETURN(ModelHandle model,
                    BorrowNamed(site, *exchange, path.name, path.version));
+  if (model->text_facts() != nullptr) {
+    return InferText(site, exchange, std::move(model), path.name);
+  }
   ASSIGN_OR_RETURN(handlers::TensorHandler * handler, model->ForTensors());
   ASSIGN_OR_RETURN(const Clock::Time deadline, ReadDeadline(*exchange));
   std::optional<InferBody> body;
@@ -276,7 +269,8 @@ void ServeOipModel(const Site& site,
     metadata["inputs"] = TensorSpecsJson((*handler)->inputs());
     metadata["outputs"] = TensorSpecsJson((*handler)->outputs());
   } else {
-    DescribeText(metadata);
+    metadata["inputs"] = TensorSpecsJson(handlers::GenerateInputs());
+    metadata["outputs"] = TensorSpecsJson(handlers::GenerateOutputs());
   }
   for (const auto& [name, value] : servable->facts().parameters) {
     metadata["parameters"][name] = value;
@@ -315,9 +309,11 @@ Status CheckInTime(const Site& site, const RouteMatch& match,
 void ServeOipInfer(const Site& site,
                    const std::shared_ptr<Exchange>& exchange) {
   // A task reads its parts before its handler returns: pictures are decoded.
+  // A prompt is made into tokens.
   const ModelPath path = PathOf(*exchange);
   const auto model = site.services.repository->Find(path.name, path.version);
-  const bool has_task = model.ok() && (*model)->task() != nullptr;
+  const bool has_task = model.ok() && ((*model)->task() != nullptr ||
+                                       (*model)->text_facts() != nullptr);
   // And a short body may name a large region of shared memory.
   const HttpRequest& request = exchange->request();
   const auto json_bytes = ReadJsonBytes(request, request.body.size());

@@ -18,7 +18,7 @@ LanguageModel::LanguageModel(ModelFacts facts, const TextFacts& text,
 StatusOr<handlers::TensorHandler*> LanguageModel::ForTensors() const {
   return InvalidArgument("the model '" + id() +
                          "' is a language model; POST /v1/chat/completions, "
-                         "or call ModelInfer over gRPC with a text_input")
+                         "or send infer a text_input")
       .At("model")
       .Because("wrong_model_kind");
 }

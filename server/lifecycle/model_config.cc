@@ -15,6 +15,7 @@
 #include <utility>
 
 #include "config/base/json.h"
+#include "handlers/generate_tensors.h"
 #include "handlers/named_tensors.h"
 #include "model_config.pb.h"
 #include "models/tensor/strings.h"
@@ -400,22 +401,24 @@ void ModelConfig::CompleteText(const std::string& name,
                                const std::string& platform,
                                const config::ModelSettings& settings) {
   Complete(name, platform, {}, {}, settings);
-  const auto declare = [](const char* of, inference::DataType type,
-                          auto* tensor) {
-    tensor->set_name(of);
-    tensor->set_data_type(type);
-    tensor->add_dims(1);
+  const auto declare = [](const models::TensorSpec& spec, auto* tensor) {
+    tensor->set_name(spec.name);
+    tensor->set_data_type(DataTypeOf(spec.dtype));
+    for (const int64_t size : spec.dims) tensor->add_dims(size);
   };
   inference::ModelConfig& message = *message_;
   if (message.input().empty()) {
-    declare("text_input", inference::TYPE_STRING, message.add_input());
-    declare("stream", inference::TYPE_BOOL, message.add_input());
-    declare("sampling_parameters", inference::TYPE_STRING, message.add_input());
-    message.mutable_input(1)->set_optional(true);
-    message.mutable_input(2)->set_optional(true);
+    for (const models::TensorSpec& spec : handlers::GenerateInputs()) {
+      declare(spec, message.add_input());
+      if (handlers::IsOptionalInput(spec.name)) {
+        message.mutable_input(message.input_size() - 1)->set_optional(true);
+      }
+    }
   }
   if (message.output().empty()) {
-    declare("text_output", inference::TYPE_STRING, message.add_output());
+    for (const models::TensorSpec& spec : handlers::GenerateOutputs()) {
+      declare(spec, message.add_output());
+    }
   }
 }
 

@@ -232,7 +232,7 @@ TEST_F(InferTest, KindsOfModelsAreKeptApart) {
       400);
   reply = client_.Post("/v2/models/tiny/infer", R"({"inputs":[]})");
   EXPECT_EQ(reply.status, 400);
-  EXPECT_THAT(reply.body, HasSubstr("is a language model"));
+  EXPECT_THAT(reply.body, HasSubstr("'text_input' is missing"));
   // A request that names no model means the only language model.
   server_.handler->script = SayHello;
   EXPECT_EQ(client_
