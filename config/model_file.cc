@@ -39,7 +39,7 @@ constexpr std::string_view kOwnKeys[] = {
     "ensemble",          "ragged_inputs",  "sequence_batching",
     "session",           "external",       "micro_batching",
     "traffic",           "shadow",         "drift",
-    "transducer"};
+    "transducer",        "model_warmup"};
 constexpr int64_t kMaxVersion = 999'999'999'999'999'999;
 constexpr size_t kMaxLabels = 100;
 
@@ -108,6 +108,18 @@ class Reader {
     if (key == "sequence_batching") {
       file_.sequence_batching = JsonText(value);
       file_.fingerprint += key + "=" + file_.sequence_batching + "\n";
+      return OkStatus();
+    }
+    if (key == "model_warmup") {
+      if (!value.IsSequence()) {
+        return InvalidArgument(
+                   "model_warmup needs a list of samples, such as '- {inputs: "
+                   "{x: {data_type: TYPE_FP32, dims: [1, 3], zero_data: "
+                   "true}}}'")
+            .At(key);
+      }
+      file_.model_warmup = JsonText(value);
+      file_.fingerprint += key + "=" + file_.model_warmup + "\n";
       return OkStatus();
     }
     if (key == "ragged_inputs") {

@@ -15,6 +15,7 @@
 //   ensemble: {steps: [...]}       # config/ensemble_settings.h
 //   ragged_inputs: {input_ids: 0}  # config/ragged_settings.h
 //   session: {encoding: pcm16}     # config/session_settings.h
+//   model_warmup: [{...}]          # config/warmup_settings.h
 //   transducer: {joiner: j.pt2}    # config/transducer_settings.h
 //
 // A label stands where a version's number stands in requests
@@ -41,9 +42,10 @@ struct VersionPolicy {
 struct ModelFile {
   ModelSettings settings;
   PipelineSettings pipeline = {};
-  // Triton's sequence_batching as JSON; empty: none. Read where the format of
-  // config.pbtxt is known.
+  // Triton's sequence_batching and model_warmup as JSON; empty: none. Read
+  // where the format of config.pbtxt is known.
   std::string sequence_batching = {};
+  std::string model_warmup = {};
   VersionPolicy version_policy = {};
   std::map<std::string, std::string> version_labels = {};  // label → version
   std::string default_model_filename = {};

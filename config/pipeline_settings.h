@@ -12,11 +12,13 @@ struct EnsembleSettings;       // ensemble_settings.h
 struct ExternalSettings;       // external_settings.h
 struct MicroBatchingSettings;  // micro_batching_settings.h
 struct RaggedSettings;         // ragged_settings.h
+struct ReshapeSettings;        // reshape_settings.h
 struct SequenceSettings;       // sequence_settings.h
 struct SessionSettings;        // session_settings.h
 struct ShadowSettings;         // shadow_settings.h
 struct TrafficSettings;        // traffic_settings.h
 struct TransducerSettings;     // transducer_settings.h
+struct WarmupSettings;         // warmup_settings.h
 
 struct PipelineSettings {
   // How outputs become the answer of its task; null: as they are by default.
@@ -31,6 +33,10 @@ struct PipelineSettings {
   std::shared_ptr<const SessionSettings> session = {};
   // Joins requests of different lengths.
   std::shared_ptr<const RaggedSettings> ragged = {};
+  // Tensors whose shape differs between requests and the model.
+  std::shared_ptr<const ReshapeSettings> reshape = {};
+  // What it computes before it is ready.
+  std::shared_ptr<const WarmupSettings> warmup = {};
   // How far its predictions are from a baseline.
   std::shared_ptr<const DriftSettings> drift = {};
   // Which version serves a request that names none; numbers, no labels.

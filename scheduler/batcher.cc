@@ -166,6 +166,10 @@ class BatcherImpl final : public Batcher {
     return static_cast<int32_t>(instances_.size());
   }
 
+  Status sample_status() const override {
+    MutexLock lock(mu_);
+    return sample_status_;
+  }
   BatchCounts counts() const override { return statistics_->counts(); }
   const BatchingOptions& batching() const override { return options_.batching; }
   bool MakesInput(size_t input) const override {
@@ -254,6 +258,23 @@ class BatcherImpl final : public Batcher {
       LogWarning(
           "warm-up failed; the first request will take longer",
           {{"model", options_.model}, {"status", outputs.status().ToString()}});
+    }
+    if (options_.samples != nullptr) RunSamples(context);
+  }
+
+  void RunSamples(ExecutionContext& context) {
+    for (const WarmUpSample& sample : *options_.samples) {
+      for (int64_t i = 0; i < sample.count; ++i) {
+        const auto outputs = context.Run(sample.inputs);
+        if (outputs.ok()) continue;
+        const Status failed = outputs.status().Prefixed(
+            "model_warmup sample '" + sample.name + "'");
+        LogWarning("a sample of model_warmup failed",
+                   {{"model", options_.model}, {"status", failed.ToString()}});
+        MutexLock lock(mu_);
+        if (sample_status_.ok()) sample_status_ = failed;
+        return;
+      }
     }
   }
 
@@ -441,6 +462,7 @@ class BatcherImpl final : public Batcher {
   Gate here_;  // callers that compute
   mutable Mutex mu_;
   std::vector<std::shared_ptr<Instance>> instances_ GUARDED_BY(mu_);
+  Status sample_status_ GUARDED_BY(mu_);
 };
 
 }  // namespace

@@ -50,6 +50,13 @@
 
 namespace millrace::scheduler {
 
+// A request that is made up.
+struct WarmUpSample {
+  std::string name;
+  std::vector<models::Tensor> inputs;  // in the order of the graph's
+  int64_t count = 1;                   // how often each instance computes it
+};
+
 struct BatcherOptions {
   std::string model = "";     // label of metrics and log lines
   std::string version = "1";  // label of metrics
@@ -60,6 +67,9 @@ struct BatcherOptions {
   JaggedRows jagged = {};  // likewise; one of both at most
   const Clock* clock = &Clock::Real();
   Timeline* timeline = nullptr;  // gets the batches while a capture runs
+  // Each instance computes these before it takes requests, behind `warm_ups`;
+  // what fails is told by sample_status(). No metric counts them. Null: none.
+  std::shared_ptr<const std::vector<WarmUpSample>> samples = {};
 };
 
 class Batcher {
@@ -104,6 +114,9 @@ class Batcher {
       std::vector<std::unique_ptr<models::graph::ExecutionContext>>
           instances) = 0;
   virtual int32_t num_instances() const = 0;
+
+  // The first sample that an instance could not compute, with its name.
+  virtual Status sample_status() const = 0;
 
   virtual BatchCounts counts() const = 0;
   virtual const BatchingOptions& batching() const = 0;

@@ -24,6 +24,7 @@
 #include "server/lifecycle/model_config.h"
 #include "server/lifecycle/session_port.h"
 #include "server/lifecycle/tensor_parallel.h"
+#include "server/lifecycle/warmup_samples.h"
 
 namespace millrace::server {
 namespace {
@@ -59,6 +60,45 @@ Status AddSessionPort(const config::PipelineSettings& pipeline,
                    SessionPort::Create(*pipeline.session, servable->id(),
                                        (*graph)->inputs(), metrics));
   servable->set_session_port(std::move(port));
+  return OkStatus();
+}
+
+bool IsPlainGraph(const config::ModelSettings& settings,
+                  const config::PipelineSettings& pipeline) {
+  return pipeline.needs_cores() && pipeline.transducer == nullptr &&
+         IsGraphFile(settings.path);
+}
+
+// What only some kinds of models have.
+Status CheckKind(const config::ModelSettings& settings,
+                 const config::PipelineSettings& pipeline) {
+  const bool is_decoder = pipeline.needs_cores() &&
+                          !IsGraphFile(settings.path) &&
+                          IsEmbeddingModel(settings);
+  const bool has_no_shadow = !pipeline.needs_cores() || is_decoder;
+  if (pipeline.shadow != nullptr && has_no_shadow) {
+    return InvalidArgument(
+               "shadow is set beside '" + settings.path +
+               "', but requests of ensembles, external handlers and vectors of "
+               "a decoder have none; leave it out")
+        .At("shadow");
+  }
+  if (pipeline.reshape != nullptr && !IsPlainGraph(settings, pipeline)) {
+    return InvalidArgument(
+               "reshape is set beside '" + settings.path +
+               "', but only tensors of graphs (ONNX, .pt2) are reshaped; leave "
+               "it out")
+        .At("reshape");
+  }
+  if (pipeline.warmup != nullptr &&
+      (is_decoder || pipeline.transducer != nullptr ||
+       pipeline.ensemble != nullptr)) {
+    return InvalidArgument(
+               "model_warmup is set beside '" + settings.path +
+               "', but only graphs, external handlers and language models "
+               "compute samples of it; leave it out")
+        .At("model_warmup");
+  }
   return OkStatus();
 }
 
@@ -145,16 +185,7 @@ StatusOr<std::shared_ptr<Servable>> ServableLoader::LoadOne(
   if (pipeline.ensemble != nullptr) {
     RETURN_IF_ERROR(LoadMembers(id, *pipeline.ensemble));
   }
-  const bool has_no_shadow =
-      pipeline.ensemble != nullptr || pipeline.external != nullptr ||
-      (!IsGraphFile(settings.path) && IsEmbeddingModel(settings));
-  if (pipeline.shadow != nullptr && has_no_shadow) {
-    return InvalidArgument(
-               "shadow is set beside '" + settings.path +
-               "', but requests of ensembles, external handlers and vectors of "
-               "a decoder have none; leave it out")
-        .At("shadow");
-  }
+  RETURN_IF_ERROR(CheckKind(settings, pipeline));
   std::shared_ptr<const CoreAllocator::Lease> cores;  // of those that compute
   if (pipeline.needs_cores()) {
     ASSIGN_OR_RETURN(const CoreRequest wanted, CoresFor(settings));
@@ -209,6 +240,11 @@ StatusOr<std::shared_ptr<Servable>> ServableLoader::LoadOne(
   Servable& servable = **loaded;
   RETURN_IF_ERROR(
       CannotServe(Configure(plan, pipeline, &servable), settings.path));
+  // Instances of a graph have computed them already.
+  if (pipeline.warmup != nullptr && !IsPlainGraph(settings, pipeline)) {
+    RETURN_IF_ERROR(
+        CannotServe(RunSamples(*pipeline.warmup, servable), settings.path));
+  }
   RETURN_IF_ERROR(CannotServe(
       AddSessionPort(pipeline, parts_.metrics, &servable), settings.path));
   const double seconds =

@@ -25,6 +25,7 @@
 #include "handlers/sequences/sequence_handler.h"
 #include "handlers/shadow/shadow_handler.h"
 #include "handlers/task_tensors.h"
+#include "handlers/tensor_reshapes.h"
 #include "handlers/tensors.h"
 #include "handlers/texts/text_files.h"
 #include "handlers/texts/text_parts.h"
@@ -37,12 +38,14 @@
 #include "models/graph/import.h"
 #include "models/graph/sample_inputs.h"
 #include "models/memory/truncation_guard.h"
+#include "scheduler/batch_refusals.h"
 #include "scheduler/batcher.h"
 #include "server/lifecycle/batching.h"
 #include "server/lifecycle/encoder_parts.h"
 #include "server/lifecycle/graph_model.h"
 #include "server/lifecycle/graph_precision.h"
 #include "server/lifecycle/instance_choice.h"
+#include "server/lifecycle/warmup_samples.h"
 
 namespace millrace::server {
 
@@ -323,6 +326,20 @@ StatusOr<std::shared_ptr<Servable>> LoadGraph(
       : report.format.starts_with("Hugging") || source.gguf != nullptr
           ? "millrace_encoder"
           : "millrace_pytorch";
+  const std::vector<models::TensorSpec> specs = scheduler::SpecsOf(
+      instances.front()->inputs(), instances.front()->symbols());
+  std::shared_ptr<const handlers::TensorReshapes> reshapes;
+  if (pipeline.reshape != nullptr) {
+    ASSIGN_OR_RETURN(reshapes,
+                     handlers::TensorReshapes::Create(
+                         *pipeline.reshape, specs,
+                         scheduler::SpecsOf(instances.front()->outputs(),
+                                            instances.front()->symbols())));
+  }
+  GraphSamples samples;
+  if (pipeline.warmup != nullptr) {
+    ASSIGN_OR_RETURN(samples, SamplesFor(id, pipeline, specs, reshapes.get()));
+  }
   auto batcher = scheduler::Batcher::Create(
       std::move(instances),
       {.model = id,
@@ -331,10 +348,15 @@ StatusOr<std::shared_ptr<Servable>> LoadGraph(
        .batching = batching,
        .ragged = std::move(ragged),
        .jagged = std::move(jagged),
-       .timeline = timeline},
+       .timeline = timeline,
+       .samples = std::move(samples)},
       metrics, std::move(warm_ups));
+  RETURN_IF_ERROR(batcher->sample_status().At("model_warmup"));
   auto handler = handlers::MakeTensorHandler(
       {.model = id, .batcher = batcher.get(), .pool = pool});
+  if (reshapes != nullptr) {
+    handler = handlers::MakeReshapingHandler(std::move(handler), id, reshapes);
+  }
   if (pipeline.sequences != nullptr) {
     if (settings.graph.response_cache || task_settings != nullptr) {
       return InvalidArgument(

@@ -28,7 +28,7 @@ using models::DType;
 
 // Known to Triton, not to this server.
 constexpr std::string_view kNotSupported[] = {"model_repository_agents",
-                                              "reshape", "allow_ragged_batch",
+                                              "allow_ragged_batch",
                                               "batch_input", "batch_output"};
 
 // Known to Triton, too: hints for its backends, its GPUs and its metrics, which
@@ -115,6 +115,7 @@ void TakeHints(Json& value, std::set<std::string>* hints) {
 // numbers.
 void NumbersFromTexts(Json& value, bool is_number) {
   static const std::set<std::string> kNames = {"dims",
+                                               "shape",
                                                "versions",
                                                "model_version",
                                                "max_sequence_idle_microseconds",

@@ -71,6 +71,11 @@ class ModelConfig {
   StatusOr<std::shared_ptr<const config::SequenceSettings>> AddSequences(
       const std::string& json, const config::ModelSettings& settings);
 
+  // model_warmup as JSON, beside settings of a config.yaml: dims have the
+  // batch's size there.
+  StatusOr<std::shared_ptr<const config::WarmupSettings>> AddWarmup(
+      const std::string& json);
+
   // Holds the inputs and outputs that are declared against the model's own:
   // name, type and sizes. INVALID_ARGUMENT names the tensor.
   Status Check(const std::vector<models::TensorSpec>& inputs,

@@ -7,6 +7,7 @@
 #include "config/load.h"
 #include "model_config.pb.h"
 #include "server/lifecycle/model_config.h"
+#include "server/lifecycle/model_scheduling.h"
 
 namespace millrace::server {
 namespace {
@@ -208,7 +209,10 @@ std::string ModelConfig::WithoutEffect() const {
     text += (text.empty() ? "" : ", ") + what;
   };
   for (const std::string& hint : hints_) add(hint);
-  if (!message_->model_warmup().empty()) add("model_warmup");
+  if (const std::string left_out = SamplesLeftOut(*message_);
+      !left_out.empty()) {
+    add(left_out);
+  }
   std::set<std::string> parameters;  // the map has no order
   for (const auto& [name, parameter] : message_->parameters()) {
     const bool is_of_pipeline = name == "ragged_inputs" || name == "session";

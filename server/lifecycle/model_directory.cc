@@ -21,6 +21,7 @@
 #include "config/shadow_settings.h"
 #include "config/task_settings.h"
 #include "config/traffic_settings.h"
+#include "config/warmup_settings.h"
 #include "server/lifecycle/model_config.h"
 
 namespace millrace::server {
@@ -166,6 +167,10 @@ StatusOr<Configuration> FromYaml(const fs::path& path,
   found.model = ModelConfig::FromSettings(file.settings, file.version_policy);
   found.settings = std::move(file.settings);
   found.pipeline = std::move(file.pipeline);
+  if (!file.model_warmup.empty()) {
+    ASSIGN_OR_RETURN(found.pipeline.warmup,
+                     found.model.AddWarmup(file.model_warmup));
+  }
   if (!file.sequence_batching.empty()) {
     ASSIGN_OR_RETURN(
         found.pipeline.sequences,
@@ -175,6 +180,16 @@ StatusOr<Configuration> FromYaml(const fs::path& path,
   found.labels = std::move(file.version_labels);
   found.stamp = std::move(file.fingerprint);
   return found;
+}
+
+// Files of samples stand beside the folders of versions.
+void SetWarmupFolder(const fs::path& folder,
+                     config::PipelineSettings* pipeline) {
+  if (pipeline->warmup == nullptr) return;
+  config::WarmupSettings settings = *pipeline->warmup;
+  settings.folder = (folder / "warmup").string();
+  pipeline->warmup =
+      std::make_shared<const config::WarmupSettings>(std::move(settings));
 }
 
 StatusOr<Configuration> ReadConfiguration(
@@ -192,6 +207,7 @@ StatusOr<Configuration> ReadConfiguration(
   if (json.empty() && has_yaml) {
     ASSIGN_OR_RETURN(found, FromYaml(folder / kYamlFile, defaults));
     found.settings.name = name;
+    SetWarmupFolder(folder, &found.pipeline);
     return found;
   }
   found.settings = defaults;
@@ -218,6 +234,7 @@ StatusOr<Configuration> ReadConfiguration(
   RETURN_IF_ERROR(found.model.ApplyTo(&found.settings)
                       .Prefixed("the configuration of '" + name + "'"));
   ASSIGN_OR_RETURN(found.pipeline, found.model.Pipeline());
+  SetWarmupFolder(folder, &found.pipeline);
   return found;
 }
 

@@ -16,14 +16,14 @@
 #include "server/lifecycle/model_config.h"
 
 namespace millrace::server {
-namespace {
 
-// The type as the protocol names it; empty: not declared.
 std::string DatatypeOf(inference::DataType type) {
   if (type == inference::TYPE_INVALID) return {};
   if (type == inference::TYPE_STRING) return "BYTES";
   return inference::DataType_Name(type).substr(5);
 }
+
+namespace {
 
 template <typename Declared>
 std::vector<config::DeclaredTensor> DeclaredOf(const Declared& tensors,
@@ -37,6 +37,19 @@ std::vector<config::DeclaredTensor> DeclaredOf(const Declared& tensors,
         .has_dims = !tensor.dims().empty()};
     if (without_batch) declared.dims.insert(declared.dims.begin(), -1);
     all.push_back(std::move(declared));
+  }
+  return all;
+}
+
+template <typename Declared>
+std::vector<config::TensorReshape> ReshapesOf(const Declared& tensors) {
+  std::vector<config::TensorReshape> all;
+  for (const auto& tensor : tensors) {
+    if (!tensor.has_reshape()) continue;
+    const auto& shape = tensor.reshape().shape();
+    all.push_back({.name = tensor.name(),
+                   .dims = {tensor.dims().begin(), tensor.dims().end()},
+                   .shape = {shape.begin(), shape.end()}});
   }
   return all;
 }
@@ -182,6 +195,23 @@ Status SetSequences(const std::string& json, inference::ModelConfig* message) {
   return Wrong("cannot be read: " + std::string(status.message()));
 }
 
+StatusOr<std::shared_ptr<const config::ReshapeSettings>> ReshapeOf(
+    const inference::ModelConfig& message) {
+  config::ReshapeSettings settings{.has_batch = message.max_batch_size() > 0,
+                                   .inputs = ReshapesOf(message.input()),
+                                   .outputs = ReshapesOf(message.output())};
+  std::shared_ptr<const config::ReshapeSettings> reshape;
+  if (settings.inputs.empty() && settings.outputs.empty()) return reshape;
+  if (message.has_ensemble_scheduling()) {
+    return InvalidArgument(
+               "reshape is set for an ensemble, whose tensors have the shapes "
+               "of its steps; set it for the models of these")
+        .At("reshape");
+  }
+  reshape = std::make_shared<const config::ReshapeSettings>(settings);
+  return reshape;
+}
+
 StatusOr<config::PipelineSettings> ModelConfig::Pipeline() const {
   if ((message_->platform() == "ensemble") !=
       message_->has_ensemble_scheduling()) {
@@ -201,6 +231,8 @@ StatusOr<config::PipelineSettings> ModelConfig::Pipeline() const {
     pipeline.sequences =
         std::make_shared<const config::SequenceSettings>(std::move(sequences));
   }
+  ASSIGN_OR_RETURN(pipeline.warmup, WarmupOf(*message_));
+  ASSIGN_OR_RETURN(pipeline.reshape, ReshapeOf(*message_));
   const auto ragged = message_->parameters().find("ragged_inputs");
   if (ragged != message_->parameters().end()) {
     ASSIGN_OR_RETURN(config::RaggedSettings settings,

@@ -9,6 +9,7 @@
 
 #include "config/base/log.h"
 #include "config/model_file.h"
+#include "config/pipeline_settings.h"
 #include "server/lifecycle/model_config.h"
 
 namespace {
@@ -40,6 +41,9 @@ void CheckConfig(const millrace::StatusOr<ModelConfig>& config) {
       !chosen.ok()) {
     CheckRefusal(chosen.status());
   }
+  if (const auto pipeline = config->Pipeline(); !pipeline.ok()) {
+    CheckRefusal(pipeline.status());
+  }
   const std::string told = config->ToJson();
   const auto again = ModelConfig::FromJson(told);
   Require(again.ok(), "what is told of a configuration can be read");
@@ -50,7 +54,13 @@ void CheckYaml(const std::string& text) {
   const auto file =
       millrace::config::ReadModelFile(text, "config.yaml", ModelSettings{});
   if (!file.ok()) return CheckRefusal(file.status());
-  CheckConfig(ModelConfig::FromSettings(file->settings, file->version_policy));
+  ModelConfig config =
+      ModelConfig::FromSettings(file->settings, file->version_policy);
+  if (!file->model_warmup.empty()) {
+    const auto warmup = config.AddWarmup(file->model_warmup);
+    if (!warmup.ok()) CheckRefusal(warmup.status());
+  }
+  CheckConfig(config);
 }
 
 }  // namespace

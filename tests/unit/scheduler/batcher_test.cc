@@ -331,5 +331,32 @@ TEST_F(BatcherTest, AWarmUpThatFailsIsOnlyLogged) {
   EXPECT_TRUE(Send(5).get().ok());
 }
 
+TEST_F(BatcherTest, EachInstanceComputesTheSamplesAndCountsNothing) {
+  const auto samples = std::make_shared<std::vector<WarmUpSample>>();
+  samples->push_back({"a", Input(3), 2});
+  samples->push_back({"b", Input(4), 1});
+  std::vector<std::unique_ptr<models::graph::ExecutionContext>> instances;
+  for (int i = 0; i < 2; ++i) {
+    instances.push_back(std::make_unique<FakeContext>(&control_));
+  }
+  batcher_ = Batcher::Create(
+      std::move(instances),
+      {.model = "m", .clock = &clock_, .samples = samples}, &metrics_);
+  EXPECT_THAT(control_.seen(), ElementsAre(3, 3, 4, 3, 3, 4));
+  EXPECT_TRUE(batcher_->sample_status().ok());
+  EXPECT_EQ(batcher_->counts().executions, 0);
+}
+
+TEST_F(BatcherTest, ASampleThatFailsIsTold) {
+  const auto samples = std::make_shared<std::vector<WarmUpSample>>();
+  samples->push_back({"fits", Input(3), 1});
+  samples->push_back({"fails", Input(13), 5});
+  batcher_ = Batcher::Create(
+      std::make_unique<FakeContext>(&control_),
+      {.model = "m", .clock = &clock_, .samples = samples}, &metrics_);
+  EXPECT_THAT(std::string(batcher_->sample_status().message()),
+              HasSubstr("model_warmup sample 'fails': "));
+}
+
 }  // namespace
 }  // namespace millrace::scheduler

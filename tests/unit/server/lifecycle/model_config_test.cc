@@ -79,8 +79,9 @@ TEST(ModelConfig, HintsForOtherRuntimesArePassedOverAndTold) {
       parameters { key: "other" value { string_value: "1" } }
       parameters { key: "intra_op_thread_count" value { string_value: "1" } })");
   EXPECT_EQ(config.WithoutEffect(),
-            "format, optimization, rate_limiter, model_warmup, parameters "
-            "intra_op_thread_count, parameters other, parameters t");
+            "format, optimization, rate_limiter, model_warmup sample 'w' "
+            "without batch_size, parameters intra_op_thread_count, parameters "
+            "other, parameters t");
   config::ModelSettings settings;
   ASSERT_TRUE(config.ApplyTo(&settings).ok());
   EXPECT_EQ(settings.graph.instance_count, 2);
