@@ -212,8 +212,8 @@ Status GenerateSession::SubmitAll() {
                     /*of_content=*/!holds_call_);
   task.num_completions = static_cast<int32_t>(siblings_.size()) + 1;
   if (!siblings_.empty()) {
-    task.fork_group = std::make_shared<scheduler::ForkGroup>(
-        scheduler::ForkGroup{.num_left = task.num_completions});
+    task.fork_group = std::make_shared<scheduler::ForkGroup>();
+    task.fork_group->num_left = task.num_completions;
   }
   const OutputProcessor::Options output =
       OutputOptionsOf(*parts_, request_, task);

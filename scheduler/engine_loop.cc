@@ -455,6 +455,7 @@ void EngineLoop::DeliverEndings() {
                                                      : Clock::Duration::zero());
     metrics_.AddEnding(*ending.job, ending.end, now);
     board_.AddEnding(*ending.job, ending.end, now);
+    ending.job->fork_group.reset();  // what it counts, before the end is told
     ending.job->place.Release();
   }
   for (Ending& ending : endings_) {

@@ -266,13 +266,16 @@ void EngineMetrics::AddEnding(const Job& job, const StreamEnd& end,
   request_prompt_tokens.Observe(end.prompt_tokens);
   request_generation_tokens.Observe(end.output_tokens);
   request_max_tokens.Observe(job.sequence.max_output);
-  int32_t longest = end.output_tokens;
-  if (ForkGroup* group = job.fork_group.get()) {
-    longest = group->longest_output =
-        std::max(group->longest_output, end.output_tokens);
-    if (--group->num_left != 0) return;
+  ForkGroup* const group = job.fork_group.get();
+  if (group == nullptr) return request_longest.Observe(end.output_tokens);
+  group->longest_output = std::max(group->longest_output, end.output_tokens);
+  if (--group->num_left == 0) {
+    request_longest.Observe(group->longest_output);
+  } else if (!group->count) {
+    group->count = [longest = request_longest](int32_t tokens) {
+      longest.Observe(tokens);
+    };
   }
-  request_longest.Observe(longest);
 }
 
 void EngineMetrics::AddScheduled(const Sequence& sequence,

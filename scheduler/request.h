@@ -5,6 +5,7 @@
 #pragma once
 
 #include <cstdint>
+#include <functional>
 #include <memory>
 #include <span>
 #include <stop_token>
@@ -39,10 +40,16 @@ struct PromptProgress {
 // What the completions of one request have in common (n > 1): the prompt, and
 // what is counted once. Made for a request; then engine thread only.
 struct ForkGroup {
-  // Completions that have not ended; those that were refused stay, so a request
-  // that was refused in part is not counted.
+  // Completions that have not ended. Those that were refused are among them.
   int32_t num_left = 0;
   int32_t longest_output = 0;  // of those that have, in tokens
+  // Counts the request; set when one has ended. Last of all, and once: when
+  // none is left, or with the group where some were refused.
+  std::function<void(int32_t longest_output)> count = {};
+
+  ~ForkGroup() {
+    if (num_left > 0 && count) count(longest_output);
+  }
 };
 
 struct GenerateTask {

@@ -407,6 +407,24 @@ TEST(Engine, VersionsThatServeTogetherAreCountedApart) {
   }
 }
 
+TEST(Engine, ARequestThatWasRefusedInPartIsCountedWithItsLast) {
+  MetricRegistry registry;
+  auto engine = MakeEngine({}, {}, &registry);
+  const std::string line =
+      "millrace_request_longest_completion_tokens_sum"
+      "{model=\"fake\",version=\"1\"} ";
+  auto group = std::make_shared<ForkGroup>(ForkGroup{.num_left = 3});
+  std::vector<Reader> readers;
+  for (const int32_t tokens : {9, 4}) {
+    GenerateTask task = MakeTask({1, 2, 3}, tokens);
+    task.fork_group = group;
+    readers.emplace_back(MustSubmit(*engine, std::move(task)));
+  }
+  group.reset();  // the third was refused
+  for (Reader& reader : readers) ASSERT_TRUE(reader.AwaitEnd());
+  EXPECT_THAT(registry.Text(), HasSubstr(line + "9\n"));
+}
+
 TEST(Engine, ARequestsLongestCompletionIsCountedOnce) {
   MetricRegistry registry;
   auto engine = MakeEngine({}, {}, &registry);
