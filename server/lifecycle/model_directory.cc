@@ -5,9 +5,7 @@
 #include <algorithm>
 #include <filesystem>
 #include <fstream>
-#include <functional>
 #include <map>
-#include <set>
 #include <sstream>
 #include <system_error>
 #include <utility>
@@ -22,6 +20,7 @@
 #include "config/task_settings.h"
 #include "config/traffic_settings.h"
 #include "config/warmup_settings.h"
+#include "server/lifecycle/member_order.h"
 #include "server/lifecycle/model_config.h"
 
 namespace millrace::server {
@@ -307,33 +306,6 @@ std::vector<std::string> StepsOf(const fs::path& folder,
   return steps;
 }
 
-// The same names, each behind those of its members that are among them.
-std::vector<std::string> MembersFirst(const fs::path& root,
-                                      std::vector<std::string> names) {
-  std::map<std::string, std::vector<std::string>> steps;
-  for (const std::string& name : names) {
-    std::vector<std::string> of_name = StepsOf(root / name, name);
-    if (!of_name.empty()) steps[name] = std::move(of_name);
-  }
-  if (steps.empty()) return names;
-  std::vector<std::string> ordered;
-  std::set<std::string> seen;
-  const std::function<void(const std::string&)> add =
-      [&](const std::string& name) {
-        if (!seen.insert(name).second) return;
-        if (const auto at = steps.find(name); at != steps.end()) {
-          for (const std::string& member : at->second) {
-            if (std::binary_search(names.begin(), names.end(), member)) {
-              add(member);
-            }
-          }
-        }
-        ordered.push_back(name);
-      };
-  for (const std::string& name : names) add(name);
-  return ordered;
-}
-
 }  // namespace
 
 ModelDirectory::ModelDirectory(std::string root, config::ModelSettings defaults)
@@ -367,7 +339,9 @@ StatusOr<std::vector<std::string>> ModelDirectory::Names() {
   }
   std::sort(names.begin(), names.end());
   names.erase(std::unique(names.begin(), names.end()), names.end());
-  return MembersFirst(root_, std::move(names));
+  return MembersFirst(std::move(names), [this](const std::string& name) {
+    return StepsOf(fs::path(root_) / name, name);
+  });
 }
 
 // Once: a repository that is polled is read again and again.
