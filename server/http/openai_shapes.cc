@@ -191,6 +191,9 @@ std::string ChatLogprobs(const std::vector<TokenLogprobs>& tokens) {
 void ChoiceText::Add(handlers::OutputDelta& delta, std::string_view id_prefix) {
   for (handlers::TokenLogprobs& token : delta.logprobs) {
     logprobs.push_back(token);
+    if (delta.kind == handlers::DeltaKind::kContent) {
+      text_logprobs.push_back(token);
+    }
   }
   ids.insert(ids.end(), delta.ids.begin(), delta.ids.end());
   switch (delta.kind) {

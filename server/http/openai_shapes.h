@@ -42,6 +42,7 @@ struct ChoiceText {
   std::string reasoning;
   std::vector<ToolCallText> calls;
   std::vector<handlers::TokenLogprobs> logprobs;
+  std::vector<handlers::TokenLogprobs> text_logprobs;  // of them, of `text`
   std::vector<int32_t> ids;  // of its tokens, when asked for
   handlers::FinishReason reason = handlers::FinishReason::kError;
   std::variant<std::monostate, std::string, int32_t> stop_reason;

@@ -50,6 +50,9 @@ Json LogprobsOf(const std::vector<handlers::TokenLogprobs>& tokens) {
   if (tokens.empty()) return Json::array();
   return std::move(Json::parse(ChatLogprobs(tokens))["content"]);
 }
+void Append(const Json& tokens, Json& to) {
+  for (const Json& token : tokens) to.push_back(token);
+}
 Json TextPart(const Item& item) {
   return {{"type", "output_text"},
           {"text", item.text},
@@ -119,7 +122,7 @@ class ResponseForm final : public CompletionForm {
     }
     if (!choice.text.empty() || choice.calls.empty()) {
       items_.push_back(NewItem(DeltaKind::kContent, choice.text));
-      items_.back().logprobs = LogprobsOf(choice.logprobs);
+      items_.back().logprobs = LogprobsOf(choice.text_logprobs);
     }
     for (const ToolCallText& call : choice.calls) {
       items_.push_back(NewItem(DeltaKind::kToolCall, call.arguments));
@@ -137,6 +140,15 @@ class ResponseForm final : public CompletionForm {
 
   std::string Piece(const handlers::OutputDelta& delta,
                     const ChoiceText&) override {
+    // Tokens without a text begin no item: those of a text to come are told
+    // with it, others (of a call's end) are told nowhere.
+    if (delta.text.empty() && delta.call_name.empty() &&
+        (!is_open_ || items_.back().kind != delta.kind)) {
+      if (!is_open_ && delta.kind == DeltaKind::kContent) {
+        Append(LogprobsOf(delta.logprobs), early_logprobs_);
+      }
+      return "";
+    }
     std::string events;
     if (!is_open_ || items_.back().kind != delta.kind ||
         !delta.call_name.empty()) {
@@ -149,10 +161,10 @@ class ResponseForm final : public CompletionForm {
     Json fields = Place(item);
     fields["delta"] = delta.text;
     if (item.kind == DeltaKind::kContent) {
-      fields["logprobs"] = LogprobsOf(delta.logprobs);
-      for (const Json& token : fields["logprobs"]) {
-        item.logprobs.push_back(token);
-      }
+      Json logprobs = std::exchange(early_logprobs_, Json::array());
+      Append(LogprobsOf(delta.logprobs), logprobs);
+      Append(logprobs, item.logprobs);
+      fields["logprobs"] = std::move(logprobs);
     }
     return events + Event("response." + Name(item.kind) + ".delta", fields);
   }
@@ -279,7 +291,8 @@ class ResponseForm final : public CompletionForm {
   Json response_;
   ToKeep keep_;
   std::vector<Item> items_;
-  bool is_open_ = false;  // the last item is being written
+  bool is_open_ = false;                 // the last item is being written
+  Json early_logprobs_ = Json::array();  // of tokens before the text's begin
   int64_t sequence_ = 0;
 };
 
