@@ -119,9 +119,8 @@ std::optional<int64_t> ParseTokens(std::string_view text) {
     if (letter != known.name) continue;
     const auto whole = ParseWhole(number);
     const auto scale = static_cast<int64_t>(known.scale);
-    if (!whole || std::abs(*whole) > (int64_t{1} << 62) / scale) {
-      return std::nullopt;
-    }
+    const int64_t most = (int64_t{1} << 62) / scale;
+    if (!whole || *whole > most || *whole < -most) return std::nullopt;
     return *whole * scale;
   }
   for (const UnitScale& known : kDecimalCounts) {
