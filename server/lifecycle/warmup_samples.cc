@@ -179,6 +179,29 @@ StatusOr<Tensor> MakeInput(const config::WarmupSettings& settings,
   return sample.rows > 0 ? Repeated(row, sample.rows) : std::move(row);
 }
 
+Status CheckFits(const WarmupSample& sample, const WarmupInput& input,
+                 const Tensor& tensor, const std::vector<TensorSpec>& inputs) {
+  const auto spec = std::find_if(
+      inputs.begin(), inputs.end(),
+      [&](const TensorSpec& each) { return each.name == input.name; });
+  if (spec == inputs.end()) {
+    return Wrong(sample, input,
+                 "is not in the model, which has " + handlers::NamesOf(inputs));
+  }
+  const models::Shape& shape = tensor.shape();
+  bool fits = tensor.dtype() == spec->dtype &&
+              (!spec->rank_known ||
+               shape.rank() == static_cast<int>(spec->dims.size()));
+  for (size_t i = 0; fits && spec->rank_known && i < spec->dims.size(); ++i) {
+    fits = spec->dims[i] < 0 || spec->dims[i] == shape[static_cast<int>(i)];
+  }
+  if (fits) return OkStatus();
+  return Wrong(sample, input,
+               "is " + TypeText(tensor.dtype(), shape) +
+                   (sample.rows > 0 ? " with its batch" : "") +
+                   " but the model takes " + spec->text);
+}
+
 // What is wrong with a sample beyond its tensors.
 Status OfSample(const WarmupSample& sample, const Status& status) {
   if (status.ok()) return status;
@@ -256,27 +279,9 @@ StatusOr<std::vector<handlers::NamedTensor>> SampleTensors(
   std::minstd_rand random(1);  // each load computes the same
   std::vector<handlers::NamedTensor> tensors;
   for (const WarmupInput& input : sample.inputs) {
-    const auto spec = std::find_if(
-        inputs.begin(), inputs.end(),
-        [&](const TensorSpec& each) { return each.name == input.name; });
-    if (spec == inputs.end()) {
-      return Wrong(
-          sample, input,
-          "is not in the model, which has " + handlers::NamesOf(inputs));
-    }
     ASSIGN_OR_RETURN(Tensor tensor, MakeInput(settings, sample, input, random));
-    const models::Shape& shape = tensor.shape();
-    bool fits = tensor.dtype() == spec->dtype &&
-                (!spec->rank_known ||
-                 shape.rank() == static_cast<int>(spec->dims.size()));
-    for (size_t i = 0; fits && spec->rank_known && i < spec->dims.size(); ++i) {
-      fits = spec->dims[i] < 0 || spec->dims[i] == shape[static_cast<int>(i)];
-    }
-    if (!fits) {
-      return Wrong(sample, input,
-                   "is " + TypeText(tensor.dtype(), shape) +
-                       (sample.rows > 0 ? " with its batch" : "") +
-                       " but the model takes " + spec->text);
+    if (!inputs.empty()) {
+      RETURN_IF_ERROR(CheckFits(sample, input, tensor, inputs));
     }
     tensors.push_back({input.name, std::move(tensor)});
   }
@@ -323,9 +328,10 @@ Status RunSamples(const config::WarmupSettings& settings,
   if (!handler.ok() && !is_text) return handler.status();
   for (const WarmupSample& sample : settings.samples) {
     for (int64_t i = 0; i < sample.count; ++i) {
+      // A language model's reader knows its tensors, of whatever rank.
       ASSIGN_OR_RETURN(std::vector<handlers::NamedTensor> tensors,
                        SampleTensors(settings, sample,
-                                     is_text ? handlers::GenerateInputs()
+                                     is_text ? std::vector<TensorSpec>()
                                              : (*handler)->inputs()));
       RETURN_IF_ERROR(
           OfSample(sample, is_text ? Complete(servable, std::move(tensors))

@@ -25,10 +25,10 @@
 
 namespace millrace::server {
 
-// For a model that takes these inputs; some may be left out of the sample.
-// INVALID_ARGUMENT at "model_warmup" names sample, input and value: an input
-// that the model does not have, another type or shape, a file that is not
-// there or of another size, more than 2 GiB.
+// For a model that takes these inputs, or any where it declares none; some may
+// be left out of the sample. INVALID_ARGUMENT at "model_warmup" names sample,
+// input and value: an input that the model does not have, another type or
+// shape, a file that is not there or of another size, more than 2 GiB.
 StatusOr<std::vector<handlers::NamedTensor>> SampleTensors(
     const config::WarmupSettings& settings, const config::WarmupSample& sample,
     const std::vector<models::TensorSpec>& inputs);

@@ -78,12 +78,13 @@ class SampleTest : public testing::Test {
   }
 
   StatusOr<std::vector<handlers::NamedTensor>> Tensors(
-      const std::string& text) {
+      const std::string& text,
+      const std::vector<models::TensorSpec>& inputs = kInputs) {
     const auto pipeline = PipelineOf(text);
     if (!pipeline.ok()) return pipeline.status();
     config::WarmupSettings settings = *pipeline->warmup;
     settings.folder = folder_.string();
-    return SampleTensors(settings, settings.samples.at(0), kInputs);
+    return SampleTensors(settings, settings.samples.at(0), inputs);
   }
 
   std::string NotMade(const std::string& text) {
@@ -206,6 +207,15 @@ TEST_F(SampleTest, RandomFloatsAreWithinOneAndTheSameEachTime) {
     EXPECT_LT(values[i], 1);
     EXPECT_EQ(values[i], (*again)[0].tensor.data<float>()[i]);
   }
+}
+
+TEST_F(SampleTest, AModelThatDeclaresNoInputsTakesAny) {
+  const auto tensors = Tensors(
+      WithSample("batch_size: 2 " +
+                 X("data_type: TYPE_FP32 dims: [ 4 ] zero_data: true")),
+      {});
+  ASSERT_TRUE(tensors.ok()) << tensors.status().ToString();
+  EXPECT_EQ((*tensors)[0].tensor.shape(), (models::Shape{2, 4}));
 }
 
 TEST_F(SampleTest, WhatDoesNotFitTheModelIsNamed) {
