@@ -87,6 +87,22 @@ double ValueOf(const MetricFamily& family,
   return 0;
 }
 
+// Of the series that become one.
+struct Mean {
+  std::vector<ClientMetric::Label> label;
+  double sum = 0;
+  double count = 0;
+};
+
+Mean& MeanOf(std::vector<Mean>& means,
+             const std::vector<ClientMetric::Label>& label) {
+  for (Mean& mean : means) {
+    if (mean.label == label) return mean;
+  }
+  means.push_back({label});
+  return means.back();
+}
+
 void AddHistogram(const ClientMetric::Histogram& from,
                   ClientMetric::Histogram& to) {
   if (to.bucket.size() != from.bucket.size()) {
@@ -128,6 +144,7 @@ void MetricAliases::AppendTo(std::vector<MetricFamily>& families) {
         families.end(),
         [&](const MetricFamily& each) { return each.name == alias.name; });
     MetricFamily& family = known == families.end() ? made : *known;
+    std::vector<Mean> means;
     for (const ClientMetric& from : source->metric) {
       const auto& [label, wanted] = alias.where;
       const std::string* value = LabelOf(from, label);
@@ -143,36 +160,20 @@ void MetricAliases::AppendTo(std::vector<MetricFamily>& families) {
       }
       double number = source->type == MetricType::Counter ? from.counter.value
                                                           : from.gauge.value;
-      double sum = from.histogram.sample_sum;
-      auto count = static_cast<double>(from.histogram.sample_count);
-      if (divisor != nullptr) {
-        sum = alias.part == MetricPart::kSum ? sum : number;
-        count = ValueOf(*divisor, to.label);
+      const double sum = from.histogram.sample_sum;
+      const auto count = static_cast<double>(from.histogram.sample_count);
+      if (divisor != nullptr || alias.part == MetricPart::kRecentMean) {
+        // A mean is that of all series with the same labels (versions).
+        Mean& mean = MeanOf(means, to.label);
+        const bool of_value =
+            divisor != nullptr && alias.part != MetricPart::kSum;
+        mean.sum += of_value ? number : sum;
+        mean.count = divisor != nullptr ? ValueOf(*divisor, to.label)
+                                        : mean.count + count;
+        continue;
       }
-      switch (alias.part) {
-        case MetricPart::kSum:
-          number = sum;
-          break;
-        case MetricPart::kCount:
-          number = count;
-          break;
-        case MetricPart::kRecentMean: {
-          std::string key = family.name;
-          for (const auto& each : to.label) key += '\n' + each.value;
-          Taken& taken = recent_[key];
-          if (count > taken.count) {
-            const double mean = (sum - taken.sum) / (count - taken.count);
-            taken = {sum, count, mean};
-          }
-          number = taken.mean;
-          break;
-        }
-        default:
-          break;
-      }
-      if (divisor != nullptr && alias.part != MetricPart::kRecentMean) {
-        number = count > 0 ? number / count : 0;
-      }
+      if (alias.part == MetricPart::kSum) number = sum;
+      if (alias.part == MetricPart::kCount) number = count;
       number *= alias.scale;
       if (alias.part == MetricPart::kGreatest) {
         to.counter.value = to.gauge.value = std::max(to.gauge.value, number);
@@ -181,6 +182,22 @@ void MetricAliases::AppendTo(std::vector<MetricFamily>& families) {
       // One of the two is written by the serializer.
       to.counter.value += number;
       to.gauge.value += number;
+    }
+    for (const Mean& mean : means) {
+      double number = mean.count > 0 ? mean.sum / mean.count : 0;
+      if (alias.part == MetricPart::kRecentMean) {
+        std::string key = family.name;
+        for (const auto& each : mean.label) key += '\n' + each.value;
+        Taken& taken = recent_[key];
+        if (mean.count > taken.count) {
+          taken = {mean.sum, mean.count,
+                   (mean.sum - taken.sum) / (mean.count - taken.count)};
+        }
+        number = taken.mean;
+      }
+      ClientMetric& to = SeriesOf(family, mean.label);
+      to.counter.value += number * alias.scale;
+      to.gauge.value += number * alias.scale;
     }
     if (known == families.end() && !made.metric.empty()) {
       families.push_back(std::move(made));

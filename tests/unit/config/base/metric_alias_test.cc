@@ -110,6 +110,22 @@ TEST(MetricAlias, ARecentMeanIsOfWhatCameSinceTheLastScrape) {
   EXPECT_THAT(registry.Text(), HasSubstr("\nwait_ms 8000\n"));
 }
 
+TEST(MetricAlias, ARecentMeanIsThatOfAllSeriesThatBecomeOne) {
+  MetricRegistry registry;
+  const Histogram one = registry.AddHistogram("wait", "W.", {1}, {{"v", "1"}});
+  const Histogram two = registry.AddHistogram("wait", "W.", {1}, {{"v", "2"}});
+  registry.ExportAlso({{.name = "mean",
+                        .help = "W.",
+                        .kind = MetricKind::kGauge,
+                        .source = "wait",
+                        .part = MetricPart::kRecentMean}});
+  for (int i = 0; i < 3; ++i) one.Observe(10);
+  two.Observe(50);
+  EXPECT_THAT(registry.Text(), HasSubstr("\nmean 20\n"));
+  two.Observe(30);
+  EXPECT_THAT(registry.Text(), HasSubstr("\nmean 30\n"));
+}
+
 TEST(MetricAlias, AnAliasMadeBeforeDividesASumOrWhatCameSinceTheLastScrape) {
   MetricRegistry registry;
   const Counter tokens = registry.AddCounter("tokens_total", "T.", {});
