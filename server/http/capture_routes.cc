@@ -56,7 +56,8 @@ void ServeCapture(const Site& site, const std::shared_ptr<Exchange>& exchange) {
     status = site.services.capturer->Start(
         std::chrono::milliseconds(static_cast<int64_t>(*seconds * 1e3)),
         exchange->stop_token(),
-        [exchange, text = format == "text"](const TimelineCapture& capture) {
+        [exchange, text = format == "text"](
+            const TimelineCapture& capture) -> Capturer::Send {
           const std::vector<std::string> words = Breakdown(capture);
           HttpResponse response =
               JsonResponse(200, text ? "" : TimelineJson(capture, words));
@@ -64,7 +65,10 @@ void ServeCapture(const Site& site, const std::shared_ptr<Exchange>& exchange) {
             response.content_type = "text/plain; charset=utf-8";
             response.body = Lines(words);
           }
-          exchange->Send(std::move(response));
+          return [exchange,
+                  made = std::make_shared<HttpResponse>(std::move(response))] {
+            exchange->Send(std::move(*made));
+          };
         });
   }
   if (!status.ok()) exchange->Send(ErrorResponse(status));

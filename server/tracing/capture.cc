@@ -30,7 +30,7 @@ void Capturer::Stop() {
 }
 
 Status Capturer::Start(std::chrono::milliseconds length, std::stop_token stop,
-                       std::function<void(TimelineCapture)> done) {
+                       std::function<Send(TimelineCapture)> done) {
   MutexLock lock(mu_);
   if (running_ || stopping_ || !timeline_->Start(clock_->Now())) {
     return AlreadyExists("another capture runs; try again once it has ended")
@@ -52,13 +52,13 @@ Status Capturer::Start(std::chrono::milliseconds length, std::stop_token stop,
               changed_.WaitUntil(mu_, std::min(until, now + kLook));
             }
           }
-          TimelineCapture capture = timeline_->Stop(clock_->Now());
+          const Send send = done(timeline_->Stop(clock_->Now()));
           {
             MutexLock ended(mu_);
             running_ = false;
           }
-          // Last: who has the answer may ask for the next one at once.
-          done(std::move(capture));
+          // Whoever has the answer may ask for the next one at once.
+          if (send) send();
         });
   } catch (const std::system_error& error) {
     timeline_->Stop(clock_->Now());

@@ -31,10 +31,13 @@ class Capturer {
   // A capture under way ends early and is handed out; none begins any more.
   void Stop();
 
+  // What hands out the answer, short; may be null.
+  using Send = std::function<void()>;
   // `done` is called once, on the capture's thread, after `length` or as soon
-  // as `stop` is requested. ALREADY_EXISTS while another capture runs.
+  // as `stop` is requested, and makes the answer; what it returns is called
+  // when the next capture may begin. ALREADY_EXISTS while another runs.
   Status Start(std::chrono::milliseconds length, std::stop_token stop,
-               std::function<void(TimelineCapture)> done);
+               std::function<Send(TimelineCapture)> done);
 
  private:
   Timeline* const timeline_;
