@@ -111,7 +111,7 @@ void Repository::Add(std::shared_ptr<Servable> servable) {
   MutexLock lock(mu_);
   Version& entry = Entry(servable->id(), servable->version());
   if (entry.servable != nullptr) {
-    retired_.push_back({std::move(entry.servable), servable->id(), false});
+    retired_.push_back({std::move(entry.servable), servable->id()});
   }
   entry.state = VersionState::kReady;
   entry.reason.clear();

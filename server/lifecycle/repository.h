@@ -212,7 +212,6 @@ class Repository {
   struct Retired {
     std::shared_ptr<Servable> servable;
     std::string name;
-    bool was_unloaded = false;  // its entry goes on to kUnavailable
     // The next operation waits so long for its requests.
     std::chrono::steady_clock::time_point patience = {};
   };

@@ -141,7 +141,7 @@ void Repository::TakeOutAdaptersOf(const std::string& base) {
         continue;
       }
       each.state = VersionState::kUnloading;
-      retired_.push_back({std::move(each.servable), model.name, true});
+      retired_.push_back({std::move(each.servable), model.name});
     }
   }
 }

@@ -168,7 +168,7 @@ Status Repository::DoLoadVersion(const std::string& name,
   }
   if (entry.servable != nullptr) {
     TakeOutAdaptersOf(name);
-    retired_.push_back({std::move(entry.servable), name, false});
+    retired_.push_back({std::move(entry.servable), name});
   }
   entry.state = VersionState::kReady;
   entry.reason.clear();
@@ -206,7 +206,7 @@ void Repository::TakeOut(const std::string& name,
       }
       TakeOutAdaptersOf(name);
       each.state = VersionState::kUnloading;
-      retired_.push_back({std::move(each.servable), name, true});
+      retired_.push_back({std::move(each.servable), name});
     }
   }
 }
@@ -363,8 +363,7 @@ void Repository::Free(Retired leaving) {
                other.servable->version() == version;
       });
   Version& entry = Entry(leaving.name, version);
-  if (leaving.was_unloaded && is_last &&
-      entry.state == VersionState::kUnloading) {
+  if (is_last && entry.state == VersionState::kUnloading) {
     entry.state = VersionState::kUnavailable;
     entry.reason = "unloaded";
     entry.stamp.clear();

@@ -195,6 +195,19 @@ TEST_F(RepositoryLoads, ALongRequestOfWhatGaveWayHoldsUpNoLoad) {
   });
 }
 
+TEST_F(RepositoryLoads, AVersionIsUnloadedOnceAllThatGaveWayHasLeft) {
+  world_.Want({Wanted("1", "a")});
+  Start();
+  ASSERT_TRUE(repository_->Load("m").ok());
+  std::optional<ModelHandle> held(*repository_->Borrow("m"));
+  world_.Want({Wanted("1", "b")});
+  ASSERT_TRUE(repository_->Load("m").ok());
+  ASSERT_TRUE(repository_->Unload("m").ok());
+  EXPECT_EQ(States(), "1 UNLOADING");
+  held.reset();  // the first of the two is the last to leave
+  Await([&] { return States() == "1 UNAVAILABLE unloaded"; });
+}
+
 TEST_F(RepositoryLoads, AServerThatEndsWaitsForRequestsOfWhatLeft) {
   world_.Want({Wanted("1")});
   Start();
