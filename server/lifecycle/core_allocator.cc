@@ -29,6 +29,8 @@ struct CoreAllocator::State {
   CpuSet ChooseFor(const CoreRequest& request) REQUIRES(mu);
   // By CPU: the teams that have it or another CPU of its core.
   std::map<int, int> NumHolders() const REQUIRES(mu);
+  // Of them, those that no team has.
+  size_t NumFree(const CpuSet& candidates) const REQUIRES(mu);
   // Ascending; of those with the fewest holders, near ones side by side.
   CpuSet LeastHeld(CpuSet candidates, size_t size) const REQUIRES(mu);
   // Whether a team that is held is what the request would get.
@@ -95,13 +97,17 @@ CpuSet CoreAllocator::State::LeastHeld(CpuSet candidates, size_t size) const {
   return candidates;
 }
 
-CpuSet CoreAllocator::State::ChooseFor(const CoreRequest& request) {
-  if (!request.cpus.empty()) return request.cpus;
+size_t CoreAllocator::State::NumFree(const CpuSet& candidates) const {
   const std::map<int, int> num_holders = NumHolders();
-  const CpuSet candidates = Candidates(request.numa_node);
-  const auto free = static_cast<size_t>(
+  return static_cast<size_t>(
       std::count_if(candidates.begin(), candidates.end(),
                     [&](int cpu) { return num_holders.at(cpu) == 0; }));
+}
+
+CpuSet CoreAllocator::State::ChooseFor(const CoreRequest& request) {
+  if (!request.cpus.empty()) return request.cpus;
+  const CpuSet candidates = Candidates(request.numa_node);
+  const size_t free = NumFree(candidates);
   size_t size = free;
   if (request.threads > 0) {
     size = std::min(static_cast<size_t>(request.threads), candidates.size());
@@ -182,18 +188,25 @@ void CoreAllocator::Reserve(const std::vector<CoreRequest>& requests) {
   std::stable_sort(
       order.begin(), order.end(),
       [&](const auto* a, const auto* b) { return rank(*a) < rank(*b); });
+  // Of those that say neither cores nor a number: what the named ones leave.
+  size_t num_left = requests.size();
+  size_t share = 0;
   for (const CoreRequest* request : order) {
     const auto wanted = static_cast<size_t>(request->threads);
     CpuSet cpus;
+    if (rank(*request) == 2 && share == 0) {
+      const size_t free = state_->NumFree(all);
+      share = std::max<size_t>(
+          free > 0 ? free / num_left : all.size() / requests.size(), 1);
+    }
+    --num_left;
     if (rank(*request) < 2) {
       cpus = state_->ChooseFor(*request);
     } else if (wanted > all.size() && requests.size() == 1) {
       // Asked for in so many words: every core allowed, none left to sockets.
       cpus = state_->topology.PhysicalCores(static_cast<int>(request->threads));
     } else {
-      cpus = state_->LeastHeld(
-          all, wanted > 0 ? wanted
-                          : std::max<size_t>(all.size() / requests.size(), 1));
+      cpus = state_->LeastHeld(all, wanted > 0 ? wanted : share);
     }
     State::Team& team = state_->teams[request->owner];
     team.number = ++state_->num_teams;

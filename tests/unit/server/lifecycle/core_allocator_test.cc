@@ -58,6 +58,15 @@ TEST(CoreAllocator, CoresThatAnotherModelNamesAreLeftToIt) {
   EXPECT_EQ(Take(nodes, "a", 2), (CpuSet{4, 5}));
 }
 
+TEST(CoreAllocator, ModelsThatNameNothingShareWhatIsLeft) {
+  CoreAllocator cores(Machine("core:8 pu:1"));
+  const CoreRequest named{.owner = "a", .cpus = {0, 1, 2, 3}};
+  cores.Reserve({{"b", 0}, named, {"c", 0}});
+  EXPECT_EQ(Take(cores, "b", 0), (CpuSet{4})) << "half of three, or less";
+  EXPECT_EQ(cores.Take(named)->cpus(), (CpuSet{0, 1, 2, 3}));
+  EXPECT_EQ(Take(cores, "c", 0), (CpuSet{5}));
+}
+
 TEST(CoreAllocator, ASecondHardwareThreadHoldsItsCore) {
   CoreAllocator cores(Machine("core:4 pu:2"));
   const CoreRequest odd{.owner = "a", .cpus = {1}};
