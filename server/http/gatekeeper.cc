@@ -49,9 +49,10 @@ bool TakesType(const Site& site, const Route& route, const HttpRequest& head) {
       (route.takes_bytes && type == kBytes)) {
     return true;
   }
-  // What curl -d says of any body, and any other type. Such a page can have
-  // these sent, too, but not without its origin.
-  return (route.takes_bytes || type == kForm) && !head.HasHeader("origin");
+  // What curl -d says of any body, and any other type: such a page can have
+  // these sent, too.
+  return (route.takes_bytes || type == kForm) &&
+         IsAllowedOrigin(site.settings, head);
 }
 
 // Names of headers between commas, in a reasonable number of bytes.

@@ -49,6 +49,10 @@ TEST(Origin, ABodyWithoutATypeIsNotTakenFromAnyPage) {
   EXPECT_EQ(
       ask(chat, hi, "Origin: http://a\r\nContent-Type: application/json\r\n"),
       200);
+  const std::string form =
+      "Content-Type: application/x-www-form-urlencoded\r\n";
+  EXPECT_EQ(ask(chat, hi, form + "Origin: http://a\r\n"), 415);
+  EXPECT_EQ(ask(chat, hi, form + "Origin: http://x\r\n"), 200);
   const char* const unload = "/v2/repository/models/tiny/unload";
   EXPECT_EQ(ask(unload, "", "Origin: http://a\r\n"), 415);
 }
