@@ -112,7 +112,8 @@ void VisitLimits(ServerSettings& s, const SettingVisitor& visit) {
          .max = kKiB * kKiB},
         &s.http_max_header_bytes);
   visit({.name = "header_timeout",
-         .help = "time a client has to send its request header",
+         .help = "time a client has to send its request header, and in which "
+                 "its body must bring 4 KiB for each second of it",
          .unit = Unit::kMilliseconds,
          .min = 1,
          .max = kDayMs},

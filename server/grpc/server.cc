@@ -42,8 +42,8 @@ constexpr int kKeepaliveMs = 60'000;
 constexpr int kKeepaliveTimeoutMs = 20'000;
 constexpr int kMaxMetadataBytes = 16 << 10;
 // Messages of so many times the longest one may be in memory together, as over
-// HTTP; then gRPC ends calls whose messages are not whole. Its connections take
-// from the same room, which is never less than this.
+// HTTP; then gRPC ends calls and idle connections of its own choice. Its
+// connections take from the same room, which is never less than this.
 constexpr size_t kMaxMessagesInMemory = 8;
 constexpr size_t kLeastQuotaBytes = 16 << 20;
 

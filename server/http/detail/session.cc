@@ -317,7 +317,8 @@ Session::Task<bool> Session::ReadBody(RequestParser& parser, BodyCharge& charge,
     failure = InvalidArgument("only " + std::to_string(of_piece) +
                               " bytes of the body arrived in " +
                               std::to_string(site_.settings.header_timeout_ms) +
-                              " ms, the least is " + std::to_string(piece))
+                              " ms, the least is " + std::to_string(piece) +
+                              " in each header_timeout")
                   .Because("request_timeout");
     co_return true;
   }

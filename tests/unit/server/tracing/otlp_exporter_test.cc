@@ -141,6 +141,7 @@ class SlowCollector {
     thread_ = std::thread([this] { Answer(); });
   }
   ~SlowCollector() {
+    shutdown(listener_, SHUT_RDWR);  // wakes who waits for a connection
     thread_.join();
     close(listener_);
   }
@@ -149,6 +150,7 @@ class SlowCollector {
  private:
   void Answer() const {
     const int client = accept(listener_, nullptr, nullptr);
+    if (client < 0) return;
     for (const char c : std::string("HTTP/1.1 200 OK\r\n\r\n")) {
       if (send(client, &c, 1, MSG_NOSIGNAL) < 0) break;
       std::this_thread::sleep_for(std::chrono::milliseconds(1200));
