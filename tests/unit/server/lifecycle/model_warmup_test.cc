@@ -210,10 +210,10 @@ TEST_F(SampleTest, RandomFloatsAreWithinOneAndTheSameEachTime) {
 }
 
 TEST_F(SampleTest, AModelThatDeclaresNoInputsTakesAny) {
-  const auto tensors = Tensors(
-      WithSample("batch_size: 2 " +
-                 X("data_type: TYPE_FP32 dims: [ 4 ] zero_data: true")),
-      {});
+  const auto tensors =
+      Tensors(WithSample("batch_size: 2 " +
+                         X("data_type: TYPE_FP32 dims: [ 4 ] zero_data: true")),
+              {});
   ASSERT_TRUE(tensors.ok()) << tensors.status().ToString();
   EXPECT_EQ((*tensors)[0].tensor.shape(), (models::Shape{2, 4}));
 }
