@@ -167,7 +167,7 @@ def test_kinds_stand_side_by_side(server):
     assert answer["error"]["code"] == "wrong_model_kind"
     status, answer = post(server, f"/v2/models/{MODEL_ID}/infer",
                           {"inputs": []})
-    assert status == 400 and "is a language model" in answer["error"]
+    assert status == 400 and "'text_input' is missing" in answer["error"]
     models = json.loads(server.get("/v2/models"))["models"]
     assert models == ["mlp", "other", MODEL_ID]
 
