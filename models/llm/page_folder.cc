@@ -240,7 +240,7 @@ PageFolder::Found PageFolder::Read(const PageKey& key) const {
 }
 
 // Reading pages does not change the folder's own time, by which another server
-// tells that nobody uses it.
+// says that no server uses it.
 void PageFolder::Touch() const {
   const int64_t now = std::chrono::duration_cast<std::chrono::seconds>(
                           std::chrono::steady_clock::now().time_since_epoch())

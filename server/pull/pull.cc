@@ -133,7 +133,7 @@ class Puller {
     return done;
   }
 
-  // Whether the cache has the file of this checksum, and nobody changed it.
+  // Whether the cached file has this checksum now.
   bool HasSum(const std::string& sha256) const {
     const fs::path current = entry_.Current();
     return !current.empty() &&

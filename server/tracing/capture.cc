@@ -57,7 +57,7 @@ Status Capturer::Start(std::chrono::milliseconds length, std::stop_token stop,
             MutexLock ended(mu_);
             running_ = false;
           }
-          // Whoever has the answer may ask for the next one at once.
+          // Last: a client that asks again on its answer is not refused.
           if (send) send();
         });
   } catch (const std::system_error& error) {

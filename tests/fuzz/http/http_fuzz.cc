@@ -189,8 +189,8 @@ void CheckOutput(std::string_view output) {
     } else if (head.find("Transfer-Encoding: chunked") !=
                std::string_view::npos) {
       while (true) {
-        // Whoever has sent all and says so may be taken for gone: the stream
-        // ends with any chunk then.
+        // The client's side is closed, which the server may take for a client
+        // that left: it ends the stream after any chunk then.
         if (output.empty()) return;
         const std::string_view line = Until(output, "\r\n");
         if (line.empty()) Broken("a chunk is missing", rest);

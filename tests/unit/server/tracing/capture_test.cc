@@ -37,7 +37,7 @@ TEST(Capturer, OneAtATimeAndAnotherAfterIt) {
                            });
   } while (!again.ok());
   second.get_future().wait();
-  // Whoever has the answer need not try twice.
+  // The next capture may begin once the answer is there.
   EXPECT_TRUE(
       capturer
           .Start(milliseconds(1), {},
