@@ -10,21 +10,15 @@
 #include "config/values.h"
 
 namespace millrace::config {
-namespace {
-
-Status Wrong(const std::string& message) {
-  return InvalidArgument("drift: " + message).At("drift");
-}
-
-}  // namespace
-
 StatusOr<DriftSettings> ReadDrift(const YAML::Node& node) {
-  if (!node.IsMap()) return Wrong("it needs lines such as 'window: 1000'");
+  if (!node.IsMap())
+    return WrongSetting("drift", "it needs lines such as 'window: 1000'");
   DriftSettings settings;
   std::set<std::string> seen;
   for (const auto& entry : node) {
     const std::string key = entry.first.as<std::string>();
-    if (!seen.insert(key).second) return Wrong(key + " is given twice");
+    if (!seen.insert(key).second)
+      return WrongSetting("drift", key + " is given twice");
     if (key == "baseline") {
       settings.baseline = entry.second.as<std::string>();
       continue;
@@ -35,11 +29,13 @@ StatusOr<DriftSettings> ReadDrift(const YAML::Node& node) {
                                 ? &settings.min_predictions
                                 : nullptr;
     if (number == nullptr) {
-      return Wrong(
+      return WrongSetting(
+          "drift",
           "unknown key '" + Shortened(key, 100) +
-          "'; it has baseline, window, max_classes and min_predictions");
+              "'; it has baseline, window, max_classes and min_predictions");
     }
-    if (!entry.second.IsScalar()) return Wrong(key + " needs a whole number");
+    if (!entry.second.IsScalar())
+      return WrongSetting("drift", key + " needs a whole number");
     RETURN_IF_ERROR(
         ParseValue({.name = key,
                     .min = 1,
@@ -52,10 +48,11 @@ StatusOr<DriftSettings> ReadDrift(const YAML::Node& node) {
         std::min(settings.min_predictions, settings.window);
   }
   if (settings.min_predictions > settings.window) {
-    return Wrong("min_predictions is " +
-                 std::to_string(settings.min_predictions) +
-                 " but the window has " + std::to_string(settings.window) +
-                 " predictions at most; let min_predictions be at most window");
+    return WrongSetting(
+        "drift",
+        "min_predictions is " + std::to_string(settings.min_predictions) +
+            " but the window has " + std::to_string(settings.window) +
+            " predictions at most; let min_predictions be at most window");
   }
   return settings;
 }

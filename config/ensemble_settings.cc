@@ -8,21 +8,19 @@
 #include <utility>
 
 #include "config/base/utf8.h"
+#include "config/values.h"
 
 namespace millrace::config {
 namespace {
-
-Status Wrong(const std::string& message) {
-  return InvalidArgument("ensemble: " + message).At("ensemble");
-}
 
 StatusOr<std::map<std::string, std::string>> ReadMap(const YAML::Node& node,
                                                      const std::string& where) {
   std::map<std::string, std::string> map;
   if (!node.IsMap()) {
-    return Wrong(where +
-                 " needs lines such as 'x: pixels', the model's name "
-                 "before the ensemble's");
+    return WrongSetting(
+        "ensemble", where +
+                        " needs lines such as 'x: pixels', the model's name "
+                        "before the ensemble's");
   }
   for (const auto& entry : node) {
     map[entry.first.as<std::string>()] = entry.second.as<std::string>();
@@ -32,7 +30,9 @@ StatusOr<std::map<std::string, std::string>> ReadMap(const YAML::Node& node,
 
 StatusOr<EnsembleStep> ReadStep(const YAML::Node& node, size_t number) {
   const std::string where = "step " + std::to_string(number);
-  if (!node.IsMap()) return Wrong(where + " needs a model, inputs and outputs");
+  if (!node.IsMap())
+    return WrongSetting("ensemble",
+                        where + " needs a model, inputs and outputs");
   EnsembleStep step;
   for (const auto& entry : node) {
     const std::string key = entry.first.as<std::string>();
@@ -50,11 +50,14 @@ StatusOr<EnsembleStep> ReadStep(const YAML::Node& node, size_t number) {
       ASSIGN_OR_RETURN(step.when,
                        ParseCondition(entry.second.as<std::string>()));
     } else {
-      return Wrong(where + " has '" + Shortened(key, 100) +
-                   "' but a step has model, version, inputs, outputs and when");
+      return WrongSetting(
+          "ensemble",
+          where + " has '" + Shortened(key, 100) +
+              "' but a step has model, version, inputs, outputs and when");
     }
   }
-  if (step.model.empty()) return Wrong(where + " names no model");
+  if (step.model.empty())
+    return WrongSetting("ensemble", where + " names no model");
   return step;
 }
 
@@ -62,7 +65,8 @@ StatusOr<std::vector<DeclaredTensor>> ReadNames(const YAML::Node& node,
                                                 const std::string& key) {
   std::vector<DeclaredTensor> tensors;
   if (!node.IsSequence()) {
-    return Wrong(key + " needs a list of names such as [picture]");
+    return WrongSetting("ensemble",
+                        key + " needs a list of names such as [picture]");
   }
   for (const auto& name : node) {
     tensors.push_back({.name = name.as<std::string>()});
@@ -79,9 +83,11 @@ StatusOr<StepCondition> ParseCondition(const std::string& text) {
       {"==", Compare::kEqual},   {"!=", Compare::kNotEqual},
       {">=", Compare::kAtLeast}, {">", Compare::kGreater}};
   const auto wrong = [&] {
-    return Wrong("when is '" + Shortened(text, 100) +
-                 "' but needs a tensor, one of < <= == != >= > and a number, "
-                 "such as 'score > 0.5'");
+    return WrongSetting(
+        "ensemble",
+        "when is '" + Shortened(text, 100) +
+            "' but needs a tensor, one of < <= == != >= > and a number, "
+            "such as 'score > 0.5'");
   };
   const size_t at = text.find_first_of("<>=!");
   if (at == std::string::npos || at == 0) return wrong();
@@ -108,7 +114,8 @@ StatusOr<StepCondition> ParseCondition(const std::string& text) {
 }
 
 StatusOr<EnsembleSettings> ReadEnsemble(const YAML::Node& node) {
-  if (!node.IsMap()) return Wrong("it needs steps: a list of models");
+  if (!node.IsMap())
+    return WrongSetting("ensemble", "it needs steps: a list of models");
   EnsembleSettings settings;
   for (const auto& entry : node) {
     const std::string key = entry.first.as<std::string>();
@@ -119,8 +126,10 @@ StatusOr<EnsembleSettings> ReadEnsemble(const YAML::Node& node) {
     } else if (key == "steps" || key == "step") {
       if (!entry.second.IsSequence() ||
           entry.second.size() > EnsembleSettings::kMaxSteps) {
-        return Wrong("steps needs a list of at most " +
-                     std::to_string(EnsembleSettings::kMaxSteps) + " models");
+        return WrongSetting("ensemble",
+                            "steps needs a list of at most " +
+                                std::to_string(EnsembleSettings::kMaxSteps) +
+                                " models");
       }
       for (const auto& step : entry.second) {
         ASSIGN_OR_RETURN(EnsembleStep read,
@@ -128,11 +137,13 @@ StatusOr<EnsembleSettings> ReadEnsemble(const YAML::Node& node) {
         settings.steps.push_back(std::move(read));
       }
     } else {
-      return Wrong("unknown key '" + Shortened(key, 100) +
-                   "'; it has inputs, outputs and steps");
+      return WrongSetting("ensemble",
+                          "unknown key '" + Shortened(key, 100) +
+                              "'; it has inputs, outputs and steps");
     }
   }
-  if (settings.steps.empty()) return Wrong("it has no steps");
+  if (settings.steps.empty())
+    return WrongSetting("ensemble", "it has no steps");
   return settings;
 }
 

@@ -9,17 +9,10 @@
 #include "config/values.h"
 
 namespace millrace::config {
-namespace {
-
-Status Wrong(const std::string& message) {
-  return InvalidArgument("external: " + message).At("external");
-}
-
-}  // namespace
-
 StatusOr<ExternalSettings> ReadExternal(const YAML::Node& node) {
   if (!node.IsMap()) {
-    return Wrong("it needs lines such as 'command: [python3, handler.py]'");
+    return WrongSetting(
+        "external", "it needs lines such as 'command: [python3, handler.py]'");
   }
   ExternalSettings settings;
   const std::pair<SettingInfo, int64_t*> numbers[] = {
@@ -53,7 +46,8 @@ StatusOr<ExternalSettings> ReadExternal(const YAML::Node& node) {
           ParseValue(number->first, entry.second.Scalar(), {}, number->second));
     } else if (key == "command") {
       if (!entry.second.IsSequence() || entry.second.size() == 0) {
-        return Wrong("command needs a list such as [python3, handler.py]");
+        return WrongSetting(
+            "external", "command needs a list such as [python3, handler.py]");
       }
       for (const auto& word : entry.second) {
         settings.command.push_back(word.as<std::string>());
@@ -64,13 +58,16 @@ StatusOr<ExternalSettings> ReadExternal(const YAML::Node& node) {
             variable.second.as<std::string>();
       }
     } else {
-      return Wrong("unknown key '" + Shortened(key, 100) +
-                   "'; it has command, environment, memory_limit, "
-                   "startup_timeout, response_timeout and shared_memory");
+      return WrongSetting(
+          "external",
+          "unknown key '" + Shortened(key, 100) +
+              "'; it has command, environment, memory_limit, "
+              "startup_timeout, response_timeout and shared_memory");
     }
   }
   if (settings.command.empty()) {
-    return Wrong("it has no command, such as [python3, handler.py]");
+    return WrongSetting("external",
+                        "it has no command, such as [python3, handler.py]");
   }
   return settings;
 }

@@ -15,19 +15,18 @@ namespace {
 
 using Number = std::pair<SettingInfo, int64_t*>;
 
-Status Wrong(const std::string& message) {
-  return InvalidArgument("micro_batching: " + message).At("micro_batching");
-}
-
 Status ReadNumber(std::span<const Number> numbers, const std::string& key,
                   const YAML::Node& value, const std::string& known) {
   const auto number =
       std::find_if(numbers.begin(), numbers.end(),
                    [&](const Number& each) { return each.first.name == key; });
   if (number == numbers.end()) {
-    return Wrong("unknown key '" + Shortened(key, 100) + "'; it has " + known);
+    return WrongSetting(
+        "micro_batching",
+        "unknown key '" + Shortened(key, 100) + "'; it has " + known);
   }
-  if (!value.IsScalar()) return Wrong(key + " needs a whole number");
+  if (!value.IsScalar())
+    return WrongSetting("micro_batching", key + " needs a whole number");
   return ParseValue(number->first, value.Scalar(), {}, number->second);
 }
 
@@ -48,7 +47,8 @@ StatusOr<MicroBatchingSettings> ReadMicroBatching(const YAML::Node& node) {
                            stage("inference", &settings.inference),
                            stage("postprocess", &settings.postprocess)};
   if (!node.IsMap())
-    return Wrong("it needs lines such as 'micro_batch_size: 4'");
+    return WrongSetting("micro_batching",
+                        "it needs lines such as 'micro_batch_size: 4'");
   for (const auto& entry : node) {
     const std::string key = entry.first.as<std::string>();
     if (key != "parallelism") {
@@ -57,7 +57,8 @@ StatusOr<MicroBatchingSettings> ReadMicroBatching(const YAML::Node& node) {
       continue;
     }
     if (!entry.second.IsMap()) {
-      return Wrong("parallelism needs lines such as 'preprocess: 2'");
+      return WrongSetting("micro_batching",
+                          "parallelism needs lines such as 'preprocess: 2'");
     }
     for (const auto& of_stage : entry.second) {
       RETURN_IF_ERROR(ReadNumber(

@@ -12,22 +12,20 @@
 namespace millrace::config {
 namespace {
 
-Status Wrong(const std::string& message) {
-  return InvalidArgument("session: " + message).At("session");
-}
-
 // Takes one key after the other.
 class Reader {
  public:
   Status Set(const std::string& key, const std::string& value) {
-    if (!seen_.insert(key).second) return Wrong(key + " is given twice");
+    if (!seen_.insert(key).second)
+      return WrongSetting("session", key + " is given twice");
     if (key == "input") {
       settings_.input = value;
       return OkStatus();
     }
     if (key == "encoding") {
       const StatusOr<bool> pcm16 = IsPcm16(value);
-      if (!pcm16.ok()) return Wrong(std::string(pcm16.status().message()));
+      if (!pcm16.ok())
+        return WrongSetting("session", std::string(pcm16.status().message()));
       settings_.pcm16 = *pcm16;
       return OkStatus();
     }
@@ -41,8 +39,9 @@ class Reader {
           {.name = key, .min = 1, .max = SessionSettings::kMaxSampleRate},
           value, {}, &settings_.sample_rate);
     }
-    return Wrong("unknown key '" + Shortened(key, 100) +
-                 "'; it has input, encoding, context and sample_rate");
+    return WrongSetting(
+        "session", "unknown key '" + Shortened(key, 100) +
+                       "'; it has input, encoding, context and sample_rate");
   }
   const SessionSettings& settings() const { return settings_; }
 
@@ -62,11 +61,13 @@ StatusOr<bool> IsPcm16(const std::string& encoding) {
 }
 
 StatusOr<SessionSettings> ReadSession(const YAML::Node& node) {
-  if (!node.IsMap()) return Wrong("it wants lines such as 'encoding: pcm16'");
+  if (!node.IsMap())
+    return WrongSetting("session", "it wants lines such as 'encoding: pcm16'");
   Reader reader;
   for (const auto& entry : node) {
     const std::string key = entry.first.as<std::string>();
-    if (!entry.second.IsScalar()) return Wrong(key + " wants a single value");
+    if (!entry.second.IsScalar())
+      return WrongSetting("session", key + " wants a single value");
     RETURN_IF_ERROR(reader.Set(key, entry.second.Scalar()));
   }
   return reader.settings();
@@ -79,9 +80,10 @@ StatusOr<SessionSettings> ParseSession(const std::string& text) {
     const std::string part = text.substr(begin, end - begin);
     const size_t equals = part.find('=');
     if (equals == std::string::npos) {
-      return Wrong("'" + Shortened(part, 100) +
-                   "' is no key=value; write "
-                   "\"input=NAME,encoding=pcm16,context=64\"");
+      return WrongSetting("session",
+                          "'" + Shortened(part, 100) +
+                              "' is no key=value; write "
+                              "\"input=NAME,encoding=pcm16,context=64\"");
     }
     RETURN_IF_ERROR(
         reader.Set(part.substr(0, equals), part.substr(equals + 1)));

@@ -9,15 +9,12 @@
 #include <set>
 
 #include "config/base/utf8.h"
+#include "config/values.h"
 
 namespace millrace::config {
 namespace {
 
 constexpr size_t kMaxShown = 100;  // characters of what is wrong
-
-Status Wrong(const std::string& message) {
-  return InvalidArgument("shadow: " + message).At("shadow");
-}
 
 std::string Short(double value) {
   char text[32];
@@ -35,19 +32,22 @@ StatusOr<double> Real(const std::string& key, const YAML::Node& node,
       value >= 0 && value <= max) {
     return value;
   }
-  return Wrong(key + " is '" + Shortened(text, kMaxShown) +
-               "' but must be a number from 0 to " + Short(max));
+  return WrongSetting("shadow", key + " is '" + Shortened(text, kMaxShown) +
+                                    "' but must be a number from 0 to " +
+                                    Short(max));
 }
 
 StatusOr<ShadowTarget> ReadTarget(const YAML::Node& node) {
   if (!node.IsMap()) {
-    return Wrong("it needs {version: 2, percent: 20}, or a list of such");
+    return WrongSetting(
+        "shadow", "it needs {version: 2, percent: 20}, or a list of such");
   }
   ShadowTarget target;
   std::set<std::string> seen;
   for (const auto& entry : node) {
     const std::string key = entry.first.as<std::string>();
-    if (!seen.insert(key).second) return Wrong(key + " is given twice");
+    if (!seen.insert(key).second)
+      return WrongSetting("shadow", key + " is given twice");
     if (key == "model") {
       target.model = entry.second.as<std::string>();
     } else if (key == "version") {
@@ -55,17 +55,20 @@ StatusOr<ShadowTarget> ReadTarget(const YAML::Node& node) {
     } else if (key == "percent") {
       ASSIGN_OR_RETURN(target.percent, Real(key, entry.second, 100));
       if (target.percent == 0) {
-        return Wrong("percent is 0; leave the target out instead");
+        return WrongSetting("shadow",
+                            "percent is 0; leave the target out instead");
       }
     } else if (key == "tolerance") {
       ASSIGN_OR_RETURN(target.tolerance, Real(key, entry.second, 1e6));
     } else {
-      return Wrong("unknown key '" + Shortened(key, kMaxShown) +
-                   "'; it has model, version, percent and tolerance");
+      return WrongSetting(
+          "shadow", "unknown key '" + Shortened(key, kMaxShown) +
+                        "'; it has model, version, percent and tolerance");
     }
   }
   if (target.model.empty() && target.version.empty()) {
-    return Wrong("it names neither a version nor a model to compute with");
+    return WrongSetting(
+        "shadow", "it names neither a version nor a model to compute with");
   }
   return target;
 }
@@ -80,9 +83,10 @@ StatusOr<ShadowSettings> ReadShadow(const YAML::Node& node) {
     return settings;
   }
   if (node.size() == 0 || node.size() > ShadowSettings::kMaxTargets) {
-    return Wrong("it has " + std::to_string(node.size()) +
-                 " targets but needs 1 to " +
-                 std::to_string(ShadowSettings::kMaxTargets));
+    return WrongSetting("shadow",
+                        "it has " + std::to_string(node.size()) +
+                            " targets but needs 1 to " +
+                            std::to_string(ShadowSettings::kMaxTargets));
   }
   for (const auto& each : node) {
     ASSIGN_OR_RETURN(ShadowTarget target, ReadTarget(each));

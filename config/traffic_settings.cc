@@ -17,14 +17,11 @@ constexpr size_t kMaxName = 64;
 constexpr std::string_view kKeys[] = {"weights", "pin_by", "seed",
                                       "variant_header", "variants"};
 
-Status Wrong(const std::string& message) {
-  return InvalidArgument("traffic: " + message).At("traffic");
-}
-
 StatusOr<int64_t> Number(const std::string& name, const YAML::Node& value,
                          int64_t max) {
   int64_t number = 0;
-  if (!value.IsScalar()) return Wrong(name + " needs a whole number");
+  if (!value.IsScalar())
+    return WrongSetting("traffic", name + " needs a whole number");
   const Status status = ParseValue({.name = name, .min = 0, .max = max},
                                    value.Scalar(), {}, &number);
   RETURN_IF_ERROR(status.Prefixed("traffic"));
@@ -36,9 +33,10 @@ Status CheckSize(const std::string& what, const YAML::Node& node) {
       node.size() <= TrafficSettings::kMaxEntries) {
     return OkStatus();
   }
-  return Wrong(what + " needs 1 to " +
-               std::to_string(TrafficSettings::kMaxEntries) +
-               " lines such as '1: 90'");
+  return WrongSetting("traffic",
+                      what + " needs 1 to " +
+                          std::to_string(TrafficSettings::kMaxEntries) +
+                          " lines such as '1: 90'");
 }
 
 Status ReadWeights(const YAML::Node& node, TrafficSettings* settings) {
@@ -52,15 +50,16 @@ Status ReadWeights(const YAML::Node& node, TrafficSettings* settings) {
                entry.second, TrafficSettings::kMaxWeight));
     for (const auto& [other, of_other] : settings->weights) {
       if (other == version) {
-        return Wrong("it weighs '" + Shortened(version, kMaxName) +
-                     "' twice; keep one of them");
+        return WrongSetting("traffic", "it weighs '" +
+                                           Shortened(version, kMaxName) +
+                                           "' twice; keep one of them");
       }
     }
     settings->weights.emplace_back(version, weight);
     sum += weight;
   }
   if (sum > 0) return OkStatus();
-  return Wrong("all weights are 0; give one version more");
+  return WrongSetting("traffic", "all weights are 0; give one version more");
 }
 
 // Keys that carry secrets are no names of users.
@@ -75,12 +74,13 @@ StatusOr<std::string> Header(const std::string& key, const YAML::Node& node) {
         return std::isalnum(c) != 0 || c == '-';
       });
   if (is_name && name != "x-api-key" && name != "x-request-id") return name;
-  return Wrong(key + " is '" + Shortened(name, kMaxName) +
-               "' but must be a header that begins with 'X-', such as "
-               "X-User-Id, of at most " +
-               std::to_string(kMaxName) +
-               " letters, digits and '-', and neither X-Api-Key nor "
-               "X-Request-Id");
+  return WrongSetting(
+      "traffic", key + " is '" + Shortened(name, kMaxName) +
+                     "' but must be a header that begins with 'X-', such as "
+                     "X-User-Id, of at most " +
+                     std::to_string(kMaxName) +
+                     " letters, digits and '-', and neither X-Api-Key nor "
+                     "X-Request-Id");
 }
 
 Status ReadVariants(const YAML::Node& node, TrafficSettings* settings) {
@@ -88,12 +88,14 @@ Status ReadVariants(const YAML::Node& node, TrafficSettings* settings) {
   for (const auto& entry : node) {
     const std::string value = entry.first.as<std::string>();
     if (value.empty() || value.size() > kMaxName) {
-      return Wrong("a variant's name has 1 to " + std::to_string(kMaxName) +
-                   " characters");
+      return WrongSetting("traffic", "a variant's name has 1 to " +
+                                         std::to_string(kMaxName) +
+                                         " characters");
     }
     if (!settings->variants.emplace(value, entry.second.as<std::string>())
              .second) {
-      return Wrong("it has the variant '" + value + "' twice; keep one");
+      return WrongSetting("traffic",
+                          "it has the variant '" + value + "' twice; keep one");
     }
   }
   return OkStatus();
@@ -134,19 +136,23 @@ StatusOr<TrafficSettings> ReadTraffic(const YAML::Node& node) {
   for (const auto& entry : node) {
     const std::string key = entry.first.as<std::string>();
     if (!is_key(key)) {
-      return Wrong("unknown key '" + Shortened(key, kMaxName) +
-                   "'; it has weights, pin_by, seed, variant_header and "
-                   "variants");
+      return WrongSetting(
+          "traffic", "unknown key '" + Shortened(key, kMaxName) +
+                         "'; it has weights, pin_by, seed, variant_header and "
+                         "variants");
     }
-    if (!seen.insert(key).second) return Wrong(key + " is given twice");
+    if (!seen.insert(key).second)
+      return WrongSetting("traffic", key + " is given twice");
     RETURN_IF_ERROR(ReadKey(key, entry.second, &settings));
   }
   if (settings.weights.empty() && !settings.pin_by.empty()) {
-    return Wrong(
+    return WrongSetting(
+        "traffic",
         "pin_by pins users to versions that weights name; add weights");
   }
   if (settings.variant_header.empty() != settings.variants.empty()) {
-    return Wrong("variant_header and variants belong together; give both");
+    return WrongSetting(
+        "traffic", "variant_header and variants belong together; give both");
   }
   return settings;
 }
@@ -166,17 +172,20 @@ StatusOr<TrafficSettings> ResolveVersions(
     for (const std::string& each : versions) {
       all += (all.empty() ? "" : ", ") + each;
     }
-    return Wrong("it names '" + Shortened(*version, kMaxName) +
-                 "', which is neither a version that is served (" + all +
-                 ") nor a label of version_labels; version_policy: all serves "
-                 "every version there is");
+    return WrongSetting(
+        "traffic",
+        "it names '" + Shortened(*version, kMaxName) +
+            "', which is neither a version that is served (" + all +
+            ") nor a label of version_labels; version_policy: all serves "
+            "every version there is");
   };
   std::set<std::string> seen;
   for (auto& [version, weight] : settings.weights) {
     RETURN_IF_ERROR(resolve(&version));
     if (!seen.insert(version).second) {
-      return Wrong("it weighs version " + version +
-                   " twice, by its number and a label; keep one of them");
+      return WrongSetting(
+          "traffic", "it weighs version " + version +
+                         " twice, by its number and a label; keep one of them");
     }
   }
   for (auto& [value, version] : settings.variants) {

@@ -9,24 +9,19 @@
 #include "config/values.h"
 
 namespace millrace::config {
-namespace {
-
-Status Wrong(const std::string& message) {
-  return InvalidArgument("transducer: " + message).At("transducer");
-}
-
-}  // namespace
-
 StatusOr<TransducerSettings> ReadTransducer(const YAML::Node& node) {
   if (!node.IsMap()) {
-    return Wrong("it needs lines such as 'joiner: joiner.pt2'");
+    return WrongSetting("transducer",
+                        "it needs lines such as 'joiner: joiner.pt2'");
   }
   TransducerSettings settings;
   std::set<std::string> seen;
   for (const auto& entry : node) {
     const std::string key = entry.first.as<std::string>();
-    if (!seen.insert(key).second) return Wrong(key + " is given twice");
-    if (!entry.second.IsScalar()) return Wrong(key + " needs a single value");
+    if (!seen.insert(key).second)
+      return WrongSetting("transducer", key + " is given twice");
+    if (!entry.second.IsScalar())
+      return WrongSetting("transducer", key + " needs a single value");
     const std::string& value = entry.second.Scalar();
     std::string* const text = key == "predictor"       ? &settings.predictor
                               : key == "joiner"        ? &settings.joiner
@@ -47,9 +42,11 @@ StatusOr<TransducerSettings> ReadTransducer(const YAML::Node& node) {
           {.name = key, .min = 1, .max = TransducerSettings::kMaxSymbols},
           value, {}, &settings.max_symbols));
     } else {
-      return Wrong("unknown key '" + Shortened(key, 100) +
-                   "'; it has predictor, joiner, segment_length, "
-                   "right_context_length, feature_stats and max_symbols");
+      return WrongSetting(
+          "transducer",
+          "unknown key '" + Shortened(key, 100) +
+              "'; it has predictor, joiner, segment_length, "
+              "right_context_length, feature_stats and max_symbols");
     }
   }
   return settings;

@@ -280,6 +280,11 @@ std::string Quote(std::string_view text) {
 
 }  // namespace
 
+Status WrongSetting(std::string_view setting, std::string_view message) {
+  return InvalidArgument(std::string(setting) + ": " + std::string(message))
+      .At(setting);
+}
+
 Status ParseValue(const SettingInfo& info, std::string_view text,
                   std::string_view bare_unit, SettingRef value) {
   text = Trim(text);

@@ -12,6 +12,10 @@
 
 namespace millrace::config {
 
+// What is wrong about a key that has keys of its own: "drift: MESSAGE", at
+// `drift`.
+Status WrongSetting(std::string_view setting, std::string_view message);
+
 // Sets the value from text, checking its bounds. `bare_unit` is the unit of a
 // number that has none, empty for the setting's own. On failure the sentence
 // names the setting, the value (unless secret) and the limit; the value stays.
