@@ -35,6 +35,11 @@ class Group {
   virtual int32_t local_rank() const = 0;
   virtual int32_t local_size() const = 0;
 
+  // Memory for `count` values whose sums cost least, until the group's end; as
+  // many at every rank, and AllReduceSum is then given the same part of it at
+  // every rank. Empty where there is none, at all ranks: any memory will do
+  // then.
+  virtual std::span<float> SumBuffer(size_t /*count*/) { return {}; }
   // Each value becomes its sum over the ranks.
   virtual Status AllReduceSum(std::span<float> values) = 0;
   // Rank 0's bytes become everybody's, who gives as many.

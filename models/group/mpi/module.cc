@@ -1,51 +1,34 @@
 // The operations of a group as messages between pairs of ranks. MPI's own
 // collectives are not used: they choose the order of a sum by its length, and a
-// blocking one of them waits without end for a rank that hangs.
+// blocking one of them waits without end for a rank that hangs. Sums of ranks
+// on one machine need no messages: see sum_window.h.
 #include <mpi.h>
-#include <sched.h>
 #include <sys/prctl.h>
-#include <time.h>
 
 #include <algorithm>
+#include <array>
 #include <chrono>
 #include <csignal>
 #include <cstdlib>
 #include <cstring>
 #include <memory>
+#include <optional>
 #include <string>
 #include <utility>
 #include <vector>
 
 #include "models/group/mpi/keepalive.h"
 #include "models/group/mpi/process_group.h"
+#include "models/group/mpi/sum_rows.h"
+#include "models/group/mpi/sum_window.h"
+#include "models/group/mpi/wait.h"
 
 namespace millrace::models::mpi {
 namespace {
 
-using Clock = std::chrono::steady_clock;
-
 // From so many values on each rank sums one part for all.
 constexpr size_t kSumInParts = 16384;
-// A rank that waits asks without pause at first, then lets others run, then
-// sleeps: the last costs a step that comes out of idleness so much.
-constexpr int kAskWithoutPause = 2000;
-constexpr auto kYieldFor = std::chrono::milliseconds(20);
-constexpr long kSleepNs = 200'000;
 constexpr int kTag = 1;
-
-// Adds the rows in their order: out may be one of them.
-void SumRows(const std::vector<const float*>& rows, size_t count, float* out) {
-  constexpr size_t kAtOnce = 1024;
-  float sum[kAtOnce];
-  for (size_t at = 0; at < count; at += kAtOnce) {
-    const size_t n = std::min(kAtOnce, count - at);
-    std::copy_n(rows[0] + at, n, sum);
-    for (size_t row = 1; row < rows.size(); ++row) {
-      for (size_t i = 0; i < n; ++i) sum[i] += rows[row][at + i];
-    }
-    std::copy_n(sum, n, out + at);
-  }
-}
 
 std::string ErrorText(int error) {
   char text[MPI_MAX_ERROR_STRING] = {};
@@ -60,12 +43,10 @@ class MpiGroup final : public ProcessGroup {
     MPI_Comm_set_errhandler(MPI_COMM_WORLD, MPI_ERRORS_RETURN);
     MPI_Comm_rank(MPI_COMM_WORLD, &rank_);
     MPI_Comm_size(MPI_COMM_WORLD, &size_);
-    MPI_Comm here = MPI_COMM_NULL;
     MPI_Comm_split_type(MPI_COMM_WORLD, MPI_COMM_TYPE_SHARED, rank_,
-                        MPI_INFO_NULL, &here);
-    MPI_Comm_rank(here, &local_rank_);
-    MPI_Comm_size(here, &local_size_);
-    MPI_Comm_free(&here);
+                        MPI_INFO_NULL, &here_);
+    MPI_Comm_rank(here_, &local_rank_);
+    MPI_Comm_size(here_, &local_size_);
   }
 
   int32_t rank() const override { return rank_; }
@@ -73,7 +54,27 @@ class MpiGroup final : public ProcessGroup {
   int32_t local_rank() const override { return local_rank_; }
   int32_t local_size() const override { return local_size_; }
 
+  std::span<float> SumBuffer(size_t count) override {
+    if (local_size_ < size_) return {};
+    auto window = SumWindow::Make(here_, count);
+    if (window == nullptr) return {};
+    return windows_.emplace_back(std::move(window))->own();
+  }
+
   Status AllReduceSum(std::span<float> values) override {
+    for (const auto& window : windows_) {
+      const std::span<float> own = window->own();
+      if (values.data() < own.data() ||
+          values.data() >= own.data() + own.size()) {
+        continue;
+      }
+      if (!status_.ok()) return status_;
+      const auto late =
+          window->Sum(static_cast<size_t>(values.data() - own.data()),
+                      values.size(), Wait(timeout_));
+      if (late) status_ = Late(*late);
+      return status_;
+    }
     return values.size() >= kSumInParts ? SumInParts(values)
                                         : SumAtOnce(values);
   }
@@ -116,7 +117,11 @@ class MpiGroup final : public ProcessGroup {
     return Complete(patience);
   }
 
-  void Leave() override { MPI_Finalize(); }
+  void Leave() override {
+    windows_.clear();
+    MPI_Comm_free(&here_);
+    MPI_Finalize();
+  }
   void Abort(int exit_code) override {
     MPI_Abort(MPI_COMM_WORLD, exit_code);
     std::_Exit(exit_code);
@@ -137,7 +142,7 @@ class MpiGroup final : public ProcessGroup {
       Send(std::as_bytes(values), other);
     }
     RETURN_IF_ERROR(Complete(Patience::kStep));
-    SumRows(rows_, n, values.data());
+    SumRows(rows_, 0, n, std::array{values.data()});
     return OkStatus();
   }
 
@@ -162,7 +167,7 @@ class MpiGroup final : public ProcessGroup {
       Send(std::as_bytes(part(other)), other);
     }
     RETURN_IF_ERROR(Complete(Patience::kStep));
-    SumRows(rows_, own.size(), own.data());
+    SumRows(rows_, 0, own.size(), std::array{own.data()});
     for (int other = 0; other < size_; ++other) {
       if (other == rank_) continue;
       Receive(std::as_writable_bytes(part(other)), other);
@@ -202,10 +207,17 @@ class MpiGroup final : public ProcessGroup {
                        std::to_string(rank_) + ": " + why);
   }
 
+  Status Late(int other) const {
+    return Lost(other, "it did not answer within " +
+                           std::to_string(timeout_.count()) +
+                           " ms; see its machine, or raise "
+                           "tensor_parallel_timeout");
+  }
+
   // Waits for all that was begun.
   Status Complete(Patience patience) {
-    int asked = 0;
-    Clock::time_point begun;
+    Wait wait(patience == Patience::kStep ? std::optional(timeout_)
+                                          : std::nullopt);
     while (status_.ok()) {
       int done = 0;
       const int error =
@@ -213,25 +225,11 @@ class MpiGroup final : public ProcessGroup {
                       &done, MPI_STATUSES_IGNORE);
       if (error != MPI_SUCCESS) {
         status_ = Lost(Pending(), ErrorText(error));
+      } else if (done != 0) {
         break;
+      } else if (!wait.Pause()) {
+        status_ = Late(Pending());
       }
-      if (done != 0) break;
-      if (++asked < kAskWithoutPause) continue;
-      const Clock::time_point now = Clock::now();
-      if (asked == kAskWithoutPause) begun = now;
-      if (now - begun < kYieldFor) {
-        sched_yield();
-        continue;
-      }
-      if (patience == Patience::kStep && now - begun > timeout_) {
-        status_ = Lost(Pending(), "it did not answer within " +
-                                      std::to_string(timeout_.count()) +
-                                      " ms; see its machine, or raise "
-                                      "tensor_parallel_timeout");
-        break;
-      }
-      const timespec pause = {.tv_sec = 0, .tv_nsec = kSleepNs};
-      nanosleep(&pause, nullptr);
     }
     requests_.clear();
     others_.clear();
@@ -255,6 +253,8 @@ class MpiGroup final : public ProcessGroup {
   int size_ = 1;
   int local_rank_ = 0;
   int local_size_ = 1;
+  MPI_Comm here_ = MPI_COMM_NULL;  // the ranks of this machine
+  std::vector<std::unique_ptr<SumWindow>> windows_;
   Status status_;  // once it is bad the group is broken
   std::vector<MPI_Request> requests_;
   std::vector<int> others_;  // whom each request is with

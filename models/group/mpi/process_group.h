@@ -42,7 +42,7 @@ StatusOr<std::shared_ptr<ProcessGroup>> Join(const JoinOptions& options);
 inline constexpr char kModuleFile[] = "libmillrace_mpi.so";
 inline constexpr char kEntryName[] = "MillraceMpi";
 // Raised whenever this header or group.h changes.
-inline constexpr int32_t kVersion = 1;
+inline constexpr int32_t kVersion = 2;
 // Null where the version is another one, or where `*failure` says why.
 using Entry = ProcessGroup* (*)(int32_t version, const JoinOptions& options,
                                 Status* failure);

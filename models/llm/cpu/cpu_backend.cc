@@ -237,9 +237,7 @@ void CpuBackend::DoLinearResidual(Branch branch, const Linear& w,
   command.adds_waiting = std::exchange(branch_waits_, options.waits);
   CHECK(!options.waits || group_ == nullptr, "ranks add one branch at a time");
   if (!options.post_norm.weight.empty() || options.waits || group_ != nullptr) {
-    branch_.resize(static_cast<size_t>(
-        int64_t{std::max(limits_.max_tokens, limits_.max_samples)} *
-        shape().hidden));
+    MakeBranch();
   }
   CHECK(!command.gathers_rows || branch == Branch::kAttention,
         "rows are given up right after attention");

@@ -14,6 +14,7 @@
 #include <deque>
 #include <functional>
 #include <memory>
+#include <span>
 #include <vector>
 
 #include "models/cpu/compute_pool.h"
@@ -198,6 +199,7 @@ class CpuBackend final : public Backend {
   void RunHiddenRows(Worker& worker, const Command& command);
   void RunHead(Worker& worker, const Command& command);
   // ---- of a rank of a group (group_phases.cc) ----
+  void MakeBranch();
   // branch_ becomes its sum over the ranks, then joins x.
   void RunAllReduce(Worker& worker, const Command& command);
   // Behind the head: the ranks' logits come to the first one.
@@ -379,8 +381,9 @@ class CpuBackend final : public Backend {
   LineVector<float> attn_;    // [max_tokens][q_dim_]
   // [max_tokens][hidden], before a post-norm, while it waits, or one rank's
   // part of a sum
-  LineVector<float> branch_;
-  LineVector<float> cos_, sin_;  // [ropes][max_tokens][rope_dims_ / 2]
+  std::span<float> branch_;
+  LineVector<float> own_branch_;  // where the group has no memory for it
+  LineVector<float> cos_, sin_;   // [ropes][max_tokens][rope_dims_ / 2]
   LineVector<float> ones_;    // [padded_ffn_], of a feed-forward without gate
   LineVector<float> logits_;  // [max_samples][ld_logits_], or hidden rows
   int64_t ld_logits_;

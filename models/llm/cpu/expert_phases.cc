@@ -77,9 +77,7 @@ void CpuBackend::DoNormExperts(const Norm& norm, const ExpertsOptions& experts,
   command.post_norm = options.post_norm;
   const int64_t rows = std::min<int64_t>(
       kExpertRows, std::max(limits_.max_tokens, limits_.max_samples));
-  branch_.resize(static_cast<size_t>(
-      int64_t{std::max(limits_.max_tokens, limits_.max_samples)} *
-      shape().hidden));
+  MakeBranch();
   if (!expert_norms_.empty()) return;
   const int64_t uses = rows * shape().experts_used;
   chosen_.resize(static_cast<size_t>(uses));

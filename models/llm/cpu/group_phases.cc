@@ -7,6 +7,17 @@
 
 namespace millrace::models {
 
+void CpuBackend::MakeBranch() {
+  const auto count = static_cast<size_t>(
+      int64_t{std::max(limits_.max_tokens, limits_.max_samples)} *
+      shape().hidden);
+  if (branch_.size() >= count) return;
+  if (group_ != nullptr) branch_ = group_->SumBuffer(count);
+  if (!branch_.empty()) return;
+  own_branch_.resize(count);
+  branch_ = own_branch_;
+}
+
 void CpuBackend::RunAllReduce(Worker& worker, const Command& command) {
   const int64_t values = int64_t{RowsOf(command)} * shape().hidden;
   if (values == 0) return;
