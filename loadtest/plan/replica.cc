@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <compare>
 #include <deque>
 #include <functional>
 #include <queue>
@@ -49,11 +50,12 @@ class LlmReplica final : public Replica {
     num_done_tokens_ += tokens;
     context_ += tokens * static_cast<double>(num_decoding);
     sink_.Gaps(step_ns_, num_steps_ * num_decoding);
-    while (!decoding_.empty() && decoding_.top().first <= num_done_tokens_) {
-      const auto [last, request] = decoding_.top();
-      context_ -=
-          static_cast<double>(Tokens(request)) + (num_done_tokens_ - last);
-      End(request, now);
+    while (!decoding_.empty() && decoding_.top().last <= num_done_tokens_) {
+      const Decoding ended = decoding_.top();
+      // All that it added: its prompt, its first token and those of its steps.
+      context_ -= requests_[ended.request].input_tokens + 1 +
+                  (num_done_tokens_ - ended.begin);
+      End(ended.request, now);
       decoding_.pop();
     }
     if (decoding_.empty()) context_ = num_done_tokens_ = 0;
@@ -65,8 +67,8 @@ class LlmReplica final : public Replica {
       } else {
         // The last step gives what is lacking: half of its tokens on average.
         const double given = (model_.TokensPerStep(num_decoding + 1) - 1) / 2;
-        decoding_.emplace(num_done_tokens_ + static_cast<double>(more) - given,
-                          request);
+        decoding_.push({num_done_tokens_ + static_cast<double>(more) - given,
+                        request, num_done_tokens_});
         context_ += requests_[request].input_tokens + 1;
       }
     }
@@ -77,7 +79,7 @@ class LlmReplica final : public Replica {
   std::vector<uint32_t> Evict() override {
     std::vector<uint32_t> out(waiting_.begin(), waiting_.end());
     for (; !decoding_.empty(); decoding_.pop()) {
-      out.push_back(decoding_.top().second);
+      out.push_back(decoding_.top().request);
     }
     for (const auto& [request, left] : prefilling_) out.push_back(request);
     out.insert(out.end(), prefilled_.begin(), prefilled_.end());
@@ -93,6 +95,16 @@ class LlmReplica final : public Replica {
   }
 
  private:
+  // A sequence that decodes, in the tokens that each one has got since a time
+  // when none was there. Ordered by `last`, then by request.
+  struct Decoding {
+    double last = 0;
+    uint32_t request = 0;
+    double begin = 0;
+
+    auto operator<=>(const Decoding&) const = default;
+  };
+
   int64_t Tokens(uint32_t request) const {
     return int64_t{requests_[request].input_tokens} +
            requests_[request].output_tokens;
@@ -170,7 +182,7 @@ class LlmReplica final : public Replica {
     tokens_per_step_ = model_.TokensPerStep(num_decoding);
     num_steps_ = 1;
     if (prefill == 0) {
-      const double left_tokens = decoding_.top().first - num_done_tokens_;
+      const double left_tokens = decoding_.top().last - num_done_tokens_;
       // A sum of fractions may lie a little beside the whole number.
       num_steps_ = std::max<int64_t>(
           1, std::llround(std::ceil(left_tokens / tokens_per_step_ - 1e-9)));
@@ -191,8 +203,8 @@ class LlmReplica final : public Replica {
   std::deque<uint32_t> waiting_;
   std::deque<std::pair<uint32_t, int64_t>> prefilling_;  // tokens to compute
   std::vector<uint32_t> prefilled_;                      // by this step
-  MinHeap<std::pair<double, uint32_t>> decoding_;        // by their last token
-  std::deque<int32_t> prefixes_;                         // groups, latest first
+  MinHeap<Decoding> decoding_;
+  std::deque<int32_t> prefixes_;  // groups, latest first
   int64_t kv_used_ = 0;
   double context_ = 0;  // tokens of the sequences that decode
 

@@ -103,6 +103,22 @@ TEST(Plan, DraftTokensGiveSeveralTokensAStep) {
   EXPECT_EQ(two.latency_ns.max(), 74 * kMs);
 }
 
+TEST(Plan, WithDraftTokensAnEndedSequenceTakesItsOwnKeysWithIt) {
+  ServerModel model;
+  model.step_base_ns = 10 * kMs;
+  model.attended_key_ns = 1 * kMs;
+  model.tokens_per_step = {{1, 3.0}};
+  // The first prompt: 10 + 1 key. The second one beside the first's decode:
+  // 10 + 1 + 2. Then both decode with 2 + 3 and 2 keys and get three tokens
+  // each, with which the second ends. The first goes on with 2 + 3 + 3 keys.
+  const FleetResult result =
+      RunFleet(model, {{.arrival = 0, .input_tokens = 1, .output_tokens = 10},
+                       {.arrival = 0, .input_tokens = 1, .output_tokens = 4}});
+  EXPECT_EQ(result.ttft_ns.max(), (11 + 13) * kMs);
+  EXPECT_EQ(result.latency_ns.min(), (11 + 13 + 17) * kMs);
+  EXPECT_EQ(result.latency_ns.max(), (11 + 13 + 17 + 18) * kMs);
+}
+
 TEST(Plan, MemoryLimitsWhatRunsAtOnce) {
   ServerModel model = Llm();
   model.kv_tokens = 20;
