@@ -68,6 +68,9 @@ struct Options {
 
   // Tensors and bytes.
   int64_t batch_size = 1;
+  // Each request has batch_size rows: where --shape gives another first size
+  // this one counts, and what cannot have so many is an error.
+  bool exact_rows = false;
   bool binary_tensors = true;
   std::vector<std::pair<std::string, std::vector<int64_t>>> shapes;
   // Name and file; those of one name are sent in turn.

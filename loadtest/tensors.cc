@@ -75,9 +75,10 @@ const Entry* FindNamed(const std::vector<Entry>& entries,
 
 Status FillShape(const Options& options, TensorSpec& spec) {
   const auto* shape = FindNamed(options.shapes, spec.name);
-  if (shape != nullptr) {
-    spec.shape = shape->second;
-  } else if (!spec.shape.empty() && spec.shape[0] < 0) {
+  const bool has_rows = !spec.shape.empty() && spec.shape[0] < 0;
+  if (shape != nullptr) spec.shape = shape->second;
+  if (has_rows && !spec.shape.empty() &&
+      (shape == nullptr || options.exact_rows)) {
     spec.shape[0] = options.batch_size;
   }
   int64_t bytes = ElementBytes(spec.datatype);
@@ -149,6 +150,22 @@ StatusOr<Tensor> TensorFromFile(const std::string& path,
   }
   tensor->spec.name = spec.name;
   return tensor;
+}
+
+// Files keep their sizes, and so do inputs whose sizes the model fixes.
+Status CheckRows(const std::vector<Tensor>& tensors, int64_t rows) {
+  std::string shapes;
+  for (const Tensor& tensor : tensors) {
+    const std::vector<int64_t>& shape = tensor.spec.shape;
+    if (!shape.empty() && shape[0] == rows) return OkStatus();
+    shapes += (shapes.empty() ? "" : ", ") + tensor.spec.name + " " +
+              Json(shape).dump();
+  }
+  return InvalidArgument("no input of a request has " + std::to_string(rows) +
+                         " rows (" + shapes +
+                         "): the file of an --input or the model fixes the "
+                         "first size; leave out --input, or give that size "
+                         "alone with --rows");
 }
 
 // One element as JSON.
@@ -313,6 +330,9 @@ StatusOr<std::vector<Tensor>> MakeTensors(const Options& options,
     }
     tensors.push_back(std::move(tensor));
   }
+  if (options.exact_rows) {
+    RETURN_IF_ERROR(CheckRows(tensors, options.batch_size));
+  }
   return tensors;
 }
 
@@ -374,6 +394,10 @@ StatusOr<std::string> KserveBody(const std::vector<Tensor>& tensors,
 
 StatusOr<std::unique_ptr<Requests>> MakeTensorRequests(const Options& options) {
   if (options.endpoint == EndpointType::kTorchserve) {
+    if (options.exact_rows && options.batch_size != 1) {
+      return InvalidArgument(
+          "a request of --endpoint-type torchserve is one row; say --rows 1");
+    }
     const std::string path =
         !options.path.empty()
             ? options.path

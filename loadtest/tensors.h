@@ -40,7 +40,8 @@ StatusOr<std::vector<TensorSpec>> InputsOf(const Options& options);
 // The tensors of the index-th request, one for each spec: from the files of its
 // name in turn, else at random. Sizes: --shape, else a file's, else the
 // metadata's with the batch size for a variable first one. An element of BYTES
-// is a whole file, unless that is a .npy file.
+// is a whole file, unless that is a .npy file. INVALID_ARGUMENT where the
+// options ask for exact rows and no input has so many.
 StatusOr<std::vector<Tensor>> MakeTensors(const Options& options,
                                           const std::vector<TensorSpec>& specs,
                                           int64_t index);

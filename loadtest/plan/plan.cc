@@ -175,6 +175,7 @@ StatusOr<ServerModel> FitGraph(const FitOptions& options) {
   for (const int64_t rows : sizes) {
     Options load = options.load;
     load.batch_size = rows;
+    load.exact_rows = true;
     ASSIGN_OR_RETURN(const auto session, Session::Open(&load));
     ASSIGN_OR_RETURN(const Report report,
                      MeasureLoad(load, *session, false, 1));

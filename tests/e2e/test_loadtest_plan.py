@@ -5,6 +5,7 @@ import os
 import pathlib
 import subprocess
 
+import numpy as np
 import pytest
 from conftest import REPO, start
 from fake_llm import FakeLlm
@@ -87,6 +88,14 @@ def test_a_graph_is_fitted_by_its_rows(tmp_path):
                "--instance-count", 1, REPO / "tests/data/graph/mlp.onnx") as server:
         run("plan", "fit", "--url", server.url, "--endpoint-type", "kserve",
             "-m", "mlp", "--rows", "1,8", "-n", 50, "--output", file)
+        # A file has one row, whatever --rows says.
+        np.save(tmp_path / "one.npy", np.ones((1, 4), np.float32))
+        refused = run("plan", "fit", "--url", server.url, "--endpoint-type",
+                      "kserve", "-m", "mlp", "--input",
+                      f"x:{tmp_path}/one.npy", "--rows", "1,8", "-n", 5,
+                      "--output", tmp_path / "none.json", expect=2)
+    assert "no input of a request has 8 rows" in refused.stderr
+    assert not (tmp_path / "none.json").exists()
     fitted = json.loads(file.read_text())
     assert [rows for rows, _ in fitted["batch_ms"]] == [1, 8]
     # The server's own words: it does not join requests of this graph.

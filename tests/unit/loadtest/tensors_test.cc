@@ -108,6 +108,25 @@ TEST(Tensors, VariableSizesComeFromBatchSizeAndShape) {
               HasSubstr("inputs are x, ids"));
 }
 
+TEST(Tensors, ExactRowsAreThoseOfEveryVariableFirstSize) {
+  Options options;
+  options.batch_size = 4;
+  options.shapes = {{"ids", {1, 5}}, {"scale", {3}}};
+  const std::vector<TensorSpec> specs = {{"ids", "INT64", {-1, -1}},
+                                         {"x", "FP32", {-1, 2}},
+                                         {"scale", "FP32", {3}}};
+  EXPECT_THAT(MakeTensors(options, specs, 0)->front().spec.shape,
+              ElementsAre(1, 5))
+      << "--shape says all sizes";
+  options.exact_rows = true;
+  const auto tensors = MakeTensors(options, specs, 0);
+  ASSERT_TRUE(tensors.ok()) << tensors.status().ToString();
+  EXPECT_THAT((*tensors)[0].spec.shape, ElementsAre(4, 5));
+  EXPECT_EQ((*tensors)[0].bytes.size(), 4u * 5 * 8);
+  EXPECT_THAT((*tensors)[1].spec.shape, ElementsAre(4, 2));
+  EXPECT_THAT((*tensors)[2].spec.shape, ElementsAre(3)) << "it has no rows";
+}
+
 TEST(Tensors, BinaryBodiesHoldTheJsonThenTheBytes) {
   const std::vector<Tensor> tensors = {{{"x", "UINT8", {2}}, "\1\2"},
                                        {{"y", "BOOL", {1}}, "\1"}};
@@ -185,6 +204,23 @@ TEST_F(InputFiles, OfAFolderAreSentInTurn) {
   EXPECT_THAT(
       std::string(KserveBody(tensors, false, &json_bytes).status().message()),
       HasSubstr("no UTF-8"));
+}
+
+TEST_F(InputFiles, AFileHasTheRowsThatItHas) {
+  Write("two.npy",
+        Npy("{'descr': '<f4', 'fortran_order': False, 'shape': (2, 3), }\n",
+            std::string(24, 'x')));
+  Options options;
+  options.input_files = {{"x", (folder_ / "two.npy").string()}};
+  options.exact_rows = true;
+  const std::vector<TensorSpec> specs = {{"x", "FP32", {-1, 3}}};
+  EXPECT_THAT(std::string(MakeTensors(options, specs, 0).status().message()),
+              HasSubstr("no input of a request has 1 rows (x [2,3])"));
+  options.batch_size = 2;
+  EXPECT_TRUE(MakeTensors(options, specs, 0).ok());
+  options.endpoint = EndpointType::kTorchserve;
+  EXPECT_THAT(std::string(MakeTensorRequests(options).status().message()),
+              HasSubstr("say --rows 1"));
 }
 
 TEST_F(InputFiles, ALinkToNothingIsNamed) {
