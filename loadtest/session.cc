@@ -170,7 +170,10 @@ StatusOr<Measurement> Session::Measure(const Load& load) {
 RunStats Session::RunPhase(Phase phase, const char* name,
                            Measurement& measurement) {
   const BlockedSignals signals;
-  phase.first_index = next_index_;
+  // Prompts of the phase before may still be in a cache; but the lines of a
+  // trace belong to its times.
+  const bool trace = phase.arrivals.kind == ArrivalKind::kTrace;
+  phase.first_index = trace ? 0 : next_index_;
   phase.start = Clock::now() + kHeadStart;
   Progress progress;
   std::vector<RunStats> stats(workers_.size());

@@ -113,13 +113,16 @@ def test_open_loops_keep_their_rate(fake, tmp_path):
 def test_a_trace_is_replayed(fake, tmp_path):
     trace = tmp_path / "trace.jsonl"
     trace.write_text("".join(
-        json.dumps({"timestamp": at, "input_length": 20, "output_length": 7})
-        + "\n" for at in (5000, 5000, 5400, 6000)))
+        json.dumps({"timestamp": at, "input_length": 20,
+                    "output_length": tokens}) + "\n"
+        for at, tokens in ((5000, 3), (5000, 3), (5400, 5), (6000, 7))))
     report = load(tmp_path, "--url", fake.url, "-m", "spread", "--arrival",
-                  "trace", "--dataset", trace, "--trace-speed", 2)
+                  "trace", "--dataset", trace, "--trace-speed", 2,
+                  "--warmup", 2)
     assert report["request_count"] == 4
     assert 0.5 < report["duration_s"] < 0.7
-    assert [body["max_tokens"] for body in fake.bodies] == [7] * 4
+    # The first lines again after the warm-up: each has its own time.
+    assert [body["max_tokens"] for body in fake.bodies] == [3] * 4 + [5, 7]
     prompt = fake.bodies[0]["messages"][0]["content"]
     assert len(prompt.split()) == 20
 
