@@ -107,6 +107,7 @@ class GrpcWorker final : public Worker {
   void Start(Ticket ticket);
   void Finish(Call& call, bool aborted);
   void CancelAll();
+  void DropDue(std::optional<Ticket> next, ArrivalShare& share);
 
   const WorkerSetup setup_;
   const Options& options_;
@@ -183,6 +184,20 @@ void GrpcWorker::CancelAll() {
   }
 }
 
+// Records those that are due by now and were not sent: `next` and what follows.
+void GrpcWorker::DropDue(std::optional<Ticket> next, ArrivalShare& share) {
+  const Time now = Clock::now();
+  for (; next && next->intended <= now; next = share.Next()) {
+    RequestRecord record;
+    record.intended = next->intended;
+    record.end = now;
+    record.outcome = Outcome::kUnfinished;
+    record.error = "it was not sent, as the run was stopped";
+    recorder_->Add(record);
+    progress_->Count(record);
+  }
+}
+
 // The loop waits for the next end of a call or for the next request that is
 // due, whichever comes first.
 RunStats GrpcWorker::Run(const Phase& phase, Progress& progress) {
@@ -203,7 +218,10 @@ RunStats GrpcWorker::Run(const Phase& phase, Progress& progress) {
   while (more || under_way_ > 0) {
     const Time now = Clock::now();
     const StopLevel stop = progress.stop.load(std::memory_order_relaxed);
-    if (stop != StopLevel::kNone) more = false;
+    if (more && stop != StopLevel::kNone) {
+      more = false;
+      if (phase.open_loop) DropDue(next, share);
+    }
     while (more && under_way_ < limit) {
       if (phase.open_loop) {
         if (next->intended > Clock::now()) break;
@@ -223,6 +241,7 @@ RunStats GrpcWorker::Run(const Phase& phase, Progress& progress) {
     if (!aborted && (stop == StopLevel::kAbort ||
                      (bounded && now > ended && now - ended > phase.grace))) {
       aborted = true;
+      progress.stop.store(StopLevel::kAbort, std::memory_order_relaxed);
       CancelAll();
     }
     Time wake = now + kWake;
