@@ -72,8 +72,9 @@ StatusOr<std::chrono::nanoseconds> OwnFlags::Duration(
 bool OwnFlags::RestHas(std::string_view name,
                        std::string_view short_name) const {
   return std::any_of(rest_.begin(), rest_.end(), [&](std::string_view arg) {
-    if (!short_name.empty() && arg == short_name) return true;
-    if (!arg.starts_with("--")) return false;
+    if (!arg.starts_with("--")) {
+      return !short_name.empty() && arg.starts_with(short_name);
+    }
     return arg.substr(2, arg.find('=') - 2) == name;
   });
 }

@@ -36,7 +36,8 @@ class OwnFlags {
       bool zero = false) const;
 
   const std::vector<std::string>& rest() const { return rest_; }
-  // Is --name (or the short flag) among the rest?
+  // Is --name (or the short flag, as in "-n") among the rest, with its value
+  // behind it or in the same word?
   bool RestHas(std::string_view name, std::string_view short_name = "") const;
 
  private:

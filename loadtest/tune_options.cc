@@ -1,7 +1,10 @@
 #include "loadtest/tune_options.h"
 
 #include <algorithm>
+#include <cstddef>
 #include <filesystem>
+#include <optional>
+#include <string_view>
 
 #include "loadtest/option_values.h"
 #include "loadtest/own_flags.h"
@@ -43,6 +46,23 @@ std::string Milliseconds(nanoseconds time) {
   return std::to_string(duration_cast<milliseconds>(time).count()) + "ms";
 }
 
+// What -m or --model says, at most in the next word; `words`: how many it took.
+std::optional<std::string> ModelAt(const std::vector<std::string>& args,
+                                   size_t at, ptrdiff_t* words) {
+  constexpr std::string_view kLong = "--model";
+  constexpr std::string_view kShort = "-m";
+  const std::string_view arg = args[at];
+  *words = 1;
+  if (arg == kLong || arg == kShort) {
+    if (at + 1 == args.size()) return std::nullopt;
+    *words = 2;
+    return args[at + 1];
+  }
+  if (arg.starts_with(kShort)) return std::string(arg.substr(kShort.size()));
+  if (!arg.starts_with(kLong) || arg[kLong.size()] != '=') return std::nullopt;
+  return std::string(arg.substr(kLong.size() + 1));
+}
+
 // The words of the server's command; takes -m FILE out of `rest` where that is
 // a file rather than a name.
 StatusOr<std::vector<std::string>> ServerWords(const OwnFlags& flags,
@@ -59,16 +79,18 @@ StatusOr<std::vector<std::string>> ServerWords(const OwnFlags& flags,
     if (words[0] == "millrace") words[0] = Sibling();
   } else {
     words = {Sibling(), "serve"};
-    for (size_t i = 0; i + 1 < rest.size(); ++i) {
-      if (rest[i] != "-m" && rest[i] != "--model") continue;
-      if (!std::filesystem::exists(rest[i + 1])) {
-        return InvalidArgument("there is no model file '" + rest[i + 1] +
+    for (size_t i = 0; i < rest.size(); ++i) {
+      ptrdiff_t taken = 0;
+      const auto model = ModelAt(rest, i, &taken);
+      if (!model) continue;
+      if (!std::filesystem::exists(*model)) {
+        return InvalidArgument("there is no model file '" + *model +
                                "'; without --server-command, --model is the "
                                "path of the model to serve");
       }
-      words.push_back(rest[i + 1]);
-      rest.erase(rest.begin() + static_cast<ptrdiff_t>(i),
-                 rest.begin() + static_cast<ptrdiff_t>(i) + 2);
+      words.push_back(*model);
+      const auto at = rest.begin() + static_cast<ptrdiff_t>(i);
+      rest.erase(at, at + taken);
       break;
     }
   }
@@ -121,10 +143,10 @@ StatusOr<TuneOptions> ParseTuneOptions(const std::vector<std::string>& args) {
   if (!flags.RestHas("endpoint-type") && graph_file) {
     rest.insert(rest.end(), {"--endpoint-type", "kserve"});
   }
-  options.model_named =
-      std::any_of(rest.begin(), rest.end(), [](const std::string& arg) {
-        return arg == "-m" || arg == "--model" || arg.starts_with("--model=");
-      });
+  for (size_t i = 0; i < rest.size(); ++i) {
+    ptrdiff_t unused = 0;
+    options.model_named |= ModelAt(rest, i, &unused).has_value();
+  }
   // The server says its name later.
   if (!options.model_named) rest.insert(rest.end(), {"--model", "unknown"});
   if (options.search_rate) rest.insert(rest.end(), {"--request-rate", "1"});

@@ -20,6 +20,7 @@ using std::chrono::seconds;
 
 constexpr int64_t kMostReplicas = 10'000;
 constexpr int64_t kMostRequests = 20'000'000;
+constexpr int64_t kDefaultRequests = 10'000;
 constexpr double kDefaultTokens = 128;
 constexpr Ns kStartNs = 60'000'000'000;
 
@@ -208,12 +209,11 @@ StatusOr<PlanOptions> ParsePlanOptions(const std::vector<std::string>& args) {
                    flags.Real("price-per-hour", 0, 0, 1e6));
   std::vector<std::string> rest = flags.rest();
   rest.push_back("--streaming");  // objectives may name tokens
-  const bool trace = std::find(rest.begin(), rest.end(), "trace") != rest.end();
-  if (!flags.RestHas("num-requests", "-n") && !flags.RestHas("duration") &&
-      !trace) {
-    rest.insert(rest.end(), {"--num-requests", "10000"});
-  }
   ASSIGN_OR_RETURN(options.load, ParseOptions(rest));
+  if (!flags.RestHas("num-requests", "-n") && !flags.RestHas("duration") &&
+      options.load.arrivals.kind != ArrivalKind::kTrace) {
+    options.load.num_requests = kDefaultRequests;
+  }
   options.fleet.prefix_tokens = options.load.shared_prefix_tokens;
   if ((options.prefix_groups > 0) != (options.fleet.prefix_tokens > 0)) {
     return InvalidArgument(

@@ -4,11 +4,13 @@
 #include <gtest/gtest.h>
 
 #include <cmath>
+#include <cstdio>
 
 #include "loadtest/load_search.h"
 #include "loadtest/server_process.h"
 #include "loadtest/setting_search.h"
 #include "loadtest/tune_options.h"
+#include "tests/support/temp_path.h"
 
 namespace millrace::loadtest {
 namespace {
@@ -234,6 +236,34 @@ TEST(TuneOptions, WhatIsTunedIsReadFromTheCommand) {
   EXPECT_EQ(options->load.duration, std::chrono::seconds(2));
   EXPECT_EQ(options->load.batch_size, 4);
   EXPECT_THAT(options->command, HasSubstr("'/opt/millrace serve m.onnx"));
+}
+
+TEST(TuneOptions, AModelFileIsTakenHoweverItsFlagIsSpelled) {
+  const std::string file = TempPath("tuned.onnx");
+  ASSERT_TRUE(WriteFile(file, "").ok());
+  for (const std::vector<std::string>& spelled :
+       std::vector<std::vector<std::string>>{{"-m", file},
+                                             {"-m" + file},
+                                             {"--model", file},
+                                             {"--model=" + file}}) {
+    std::vector<std::string> args = {"--server", "x", "--slo",
+                                     "latency:p99:1s"};
+    args.insert(args.end(), spelled.begin(), spelled.end());
+    const auto options = ParseTuneOptions(args);
+    ASSERT_TRUE(options.ok()) << options.status().ToString();
+    EXPECT_THAT(options->server, ElementsAre("x", "serve", file));
+    EXPECT_TRUE(options->graph) << spelled[0];
+    EXPECT_FALSE(options->model_named) << "the server says its name";
+  }
+  std::remove(file.c_str());
+  const auto named =
+      ParseTuneOptions({"--server-command", "x serve", "--slo",
+                        "latency:p99:1s", "--model=mine", "-n5"});
+  ASSERT_TRUE(named.ok()) << named.status().ToString();
+  EXPECT_TRUE(named->model_named);
+  EXPECT_EQ(named->load.model, "mine");
+  EXPECT_EQ(named->load.num_requests, 5);
+  EXPECT_EQ(named->load.duration.count(), 0);
 }
 
 TEST(TuneOptions, WrongFlagsNameTheRemedy) {
