@@ -101,6 +101,9 @@ async function complete() {
 }
 
 function ask(content) {
+  // A question without an answer was kept for Regenerate alone: templates want
+  // turns that alternate, and one that is too long would be so again.
+  if (turns.at(-1)?.role === "user") turns.pop();
   turns.push({role: "user", content});
   addMessage("user").textContent = content;
   const box = byId("messages");

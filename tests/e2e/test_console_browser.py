@@ -3,6 +3,7 @@ and a phone's width. Skipped where playwright (PyPI) or chromium (apt) is missin
 both are too heavy for the gate.
 
 CONSOLE_PICTURES=FOLDER keeps screenshots there."""
+import json
 import os
 import pathlib
 import re
@@ -94,6 +95,38 @@ def test_a_chat_streams_is_regenerated_and_stopped(page):
     page.keyboard.press("Escape")
     expect(story.locator(".facts")).to_contain_text("stopped")
     expect(page.get_by_role("button", name="Send")).to_be_visible()
+
+
+def answers(page, *contents):
+    """Answers completions with these in turn, None with an error. Returns the
+    messages of each request, as they come."""
+    asked = []
+
+    def answer(route):
+        asked.append(route.request.post_data_json["messages"])
+        content = contents[len(asked) - 1]
+        if content is None:
+            route.fulfill(status=400, json={"error": {"message": "too long"}})
+            return
+        event = json.dumps({"choices": [{"delta": {"content": content}}]})
+        route.fulfill(content_type="text/event-stream",
+                      body=f"data: {event}\n\ndata: [DONE]\n\n")
+
+    page.route("**/v1/chat/completions", answer)
+    return asked
+
+
+def test_a_question_that_failed_is_not_sent_again(page):
+    asked = answers(page, None, None, "fine")
+    ask(page, "a long text")
+    expect(page.locator(".facts.bad")).to_have_text("too long")
+    page.get_by_role("button", name="Regenerate").click()
+    expect(page.locator(".facts.bad")).to_have_text("too long")
+    ask(page, "hi")
+    expect(page.locator(".message.assistant").nth(1)).to_contain_text("fine")
+    long, short = ({"role": "user", "content": text}
+                   for text in ("a long text", "hi"))
+    assert asked == [[long], [long], [short]]
 
 
 def test_markdown_becomes_elements_and_never_html(page):
