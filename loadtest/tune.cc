@@ -304,8 +304,8 @@ Status Tuner::Write(const TuneResult& result) const {
   auto version = RunCommand({options_.server[0], "--version"});
   if (version.ok()) version->erase(version->find_last_not_of('\n') + 1);
   RETURN_IF_ERROR(WriteFile(
-      options_.output, TunedFile(options_, result, version.ok() ? *version : "",
-                                 MinimalConfig(printed))));
+      options_.output,
+      TunedFile(options_, result, version.ok() ? *version : "", printed)));
   std::printf("Written: %s; start it with millrace serve --config %s\n",
               options_.output.c_str(), options_.output.c_str());
   return OkStatus();

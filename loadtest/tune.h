@@ -58,8 +58,14 @@ std::string MinimalConfig(const std::string& printed);
 // What is known of this machine, one line.
 std::string MachineText();
 
-// A configuration file with the evidence as comments.
+// A command line with *** for the values of these flags, named as settings are
+// ("api_key" is --api-key).
+std::vector<std::string> HideSecrets(std::vector<std::string> words,
+                                     const std::vector<std::string>& flags);
+
+// A configuration file with the evidence as comments. `printed`: what the
+// server says with --print-config. The file holds no secret.
 std::string TunedFile(const TuneOptions& options, const TuneResult& result,
-                      const std::string& version, const std::string& config);
+                      const std::string& version, const std::string& printed);
 
 }  // namespace millrace::loadtest

@@ -27,16 +27,6 @@ std::string Sibling() {
                                                           : "millrace";
 }
 
-std::string Quoted(const std::string& word) {
-  const bool plain =
-      !word.empty() &&
-      word.find_first_of(" \t\n\\'\"$`&|;<>()*?[]#~!{}") == std::string::npos;
-  if (plain) return word;
-  std::string out = "'";
-  for (const char c : word) out += c == '\'' ? "'\\''" : std::string(1, c);
-  return out + "'";
-}
-
 bool IsGraphFile(const std::string& word) {
   return word.ends_with(".onnx") || word.ends_with(".pt2") ||
          word.ends_with(".pt");
@@ -110,8 +100,7 @@ StatusOr<TuneOptions> ParseTuneOptions(const std::vector<std::string>& args) {
     options.help = true;
     return options;
   }
-  options.command = "millrace-loadtest tune";
-  for (const std::string& arg : args) options.command += " " + Quoted(arg);
+  options.args = args;
   for (const char* own :
        {"url", "sweep", "repetitions", "csv", "html", "json"}) {
     if (!flags.RestHas(own)) continue;

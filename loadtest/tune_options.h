@@ -21,7 +21,7 @@ struct TuneOptions {
   std::chrono::nanoseconds start_timeout{0};
   int64_t rounds = 3;  // in which the finalists are measured in turns
   std::string output = "millrace-tuned.yaml";
-  std::string command;  // as typed, for the evidence
+  std::vector<std::string> args;  // as typed, for the evidence
   bool model_named = false;
   bool help = false;
   Options load;

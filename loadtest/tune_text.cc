@@ -6,9 +6,12 @@
 #include <cstdio>
 #include <fstream>
 #include <iterator>
+#include <sstream>
 #include <thread>
+#include <utility>
 
 #include "loadtest/cpu_name.h"
+#include "loadtest/server_process.h"
 #include "loadtest/tune.h"
 
 namespace millrace::loadtest {
@@ -105,6 +108,63 @@ std::string Conclusion(const TuneResult& result) {
          "the highest round of the one given";
 }
 
+std::string ShellWord(const std::string& word) {
+  const bool plain =
+      !word.empty() &&
+      word.find_first_of(" \t\n\\'\"$`&|;<>()*?[]#~!{}") == std::string::npos;
+  if (plain) return word;
+  std::string out = "'";
+  for (const char c : word) out += c == '\'' ? "'\\''" : std::string(1, c);
+  return out + "'";
+}
+
+std::string Joined(const std::vector<std::string>& words) {
+  std::string text;
+  for (const std::string& word : words) {
+    text += (text.empty() ? "" : " ") + ShellWord(word);
+  }
+  return text;
+}
+
+// A line of --print-config whose value is a secret.
+bool IsSecret(const std::string& line) {
+  const size_t colon = line.find(": ");
+  return colon != std::string::npos &&
+         line.find("***", colon) != std::string::npos;
+}
+
+// Settings that the server prints as ***.
+std::vector<std::string> SecretSettings(const std::string& printed) {
+  std::vector<std::string> names;
+  std::istringstream lines(printed);
+  for (std::string line; std::getline(lines, line);) {
+    if (!IsSecret(line)) continue;
+    const size_t begin = line.find_first_not_of(" -");
+    names.push_back(line.substr(begin, line.find(": ") - begin));
+  }
+  return names;
+}
+
+// The command line of tune. That of the server is one of its words.
+std::string CommandText(std::vector<std::string> args,
+                        const std::vector<std::string>& secrets) {
+  const std::string flag = "--server-command";
+  const auto hidden = [&](const std::string& command) {
+    const auto words = SplitCommand(command);
+    return words.ok() ? Joined(HideSecrets(*words, secrets)) : "***";
+  };
+  for (size_t i = 0; i < args.size(); ++i) {
+    if (args[i] == flag && i + 1 < args.size()) {
+      args[i + 1] = hidden(args[i + 1]);
+      ++i;
+    } else if (args[i].starts_with(flag + "=")) {
+      args[i] = flag + "=" + hidden(args[i].substr(flag.size() + 1));
+    }
+  }
+  return "millrace-loadtest tune " +
+         Joined(HideSecrets(std::move(args), {"api_key", "header", "H"}));
+}
+
 // Comment lines of at most 79 columns.
 std::string Comment(const std::string& text) {
   std::string out;
@@ -164,11 +224,9 @@ std::string MinimalConfig(const std::string& printed) {
     const std::string line = printed.substr(begin, end - begin);
     begin = end + 1;
     if (line.empty() || line.ends_with("# default")) continue;
-    const size_t colon = line.find(": ");
-    const bool secret = colon != std::string::npos &&
-                        line.find("***", colon) != std::string::npos;
-    if (secret) {
-      out += "# " + line.substr(0, colon) + ": not copied, it is a secret\n";
+    if (IsSecret(line)) {
+      out += "# " + line.substr(0, line.find(": ")) +
+             ": not copied, it is a secret\n";
       continue;
     }
     // Where a value came from says nothing in a file.
@@ -191,18 +249,40 @@ std::string MachineText() {
          system.sysname + " " + system.release;
 }
 
-std::string TunedFile(const TuneOptions& options, const TuneResult& result,
-                      const std::string& version, const std::string& config) {
-  std::string server;
-  for (const std::string& word : options.server) {
-    server += (server.empty() ? "" : " ") + word;
+std::vector<std::string> HideSecrets(std::vector<std::string> words,
+                                     const std::vector<std::string>& flags) {
+  const auto carries = [&](std::string name) {
+    std::replace(name.begin(), name.end(), '-', '_');
+    return std::find(flags.begin(), flags.end(), name) != flags.end();
+  };
+  for (size_t i = 0; i < words.size(); ++i) {
+    std::string& word = words[i];
+    const size_t begin = word.find_first_not_of('-');
+    if (begin == 0 || begin == word.npos) continue;
+    const size_t equals = std::min(word.find('='), word.size());
+    if (carries(word.substr(begin, equals - begin))) {
+      if (equals < word.size()) {
+        word.replace(equals + 1, word.npos, "***");
+      } else if (i + 1 < words.size()) {
+        words[++i] = "***";
+      }
+    } else if (begin == 1 && carries(word.substr(1, 1))) {  // as in -Hvalue
+      word.replace(2, word.npos, "***");
+    }
   }
+  return words;
+}
+
+std::string TunedFile(const TuneOptions& options, const TuneResult& result,
+                      const std::string& version, const std::string& printed) {
+  const std::vector<std::string> secrets = SecretSettings(printed);
   size_t num_failed = 0;
   for (const Candidate& candidate : result.candidates) {
     num_failed += candidate.failure.empty() ? 0 : 1;
   }
-  std::string out = Comment("Found by: " + options.command);
-  out += Comment("Server: " + server + " (" + version + ")");
+  std::string out = Comment("Found by: " + CommandText(options.args, secrets));
+  out += Comment("Server: " + Joined(HideSecrets(options.server, secrets)) +
+                 " (" + version + ")");
   out += Comment("Machine: " + MachineText());
   out += Comment("Objectives: " + options.load.slo_text);
   out += Comment(Format("Tried: %zu configurations in %.0f s, %zu failed",
@@ -212,7 +292,8 @@ std::string TunedFile(const TuneOptions& options, const TuneResult& result,
     out += Comment(std::string(result.best != 0 ? "Best: " : "Finalist: ") +
                    Evidence(options, result.candidates[result.finalist]));
   }
-  return out + Comment(Conclusion(result) + ".") + "\n" + config;
+  return out + Comment(Conclusion(result) + ".") + "\n" +
+         MinimalConfig(printed);
 }
 
 }  // namespace millrace::loadtest

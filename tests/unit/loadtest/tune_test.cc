@@ -218,6 +218,33 @@ TEST(Tune, TheVerdictNamesANoisyWinner) {
   EXPECT_THAT(TuneRow(1, result.candidates[1]), HasSubstr("threads 2; met"));
 }
 
+TEST(Tune, TheFileHoldsNoSecret) {
+  TuneResult result;
+  result.candidates.resize(1);
+  for (const std::vector<std::string>& spelled :
+       std::vector<std::vector<std::string>>{
+           {"--api-key", "sk-1", "-H", "X-Token: sk-1", "--server-command",
+            "millrace serve 'm 1.gguf' --api_key sk-1 --threads 2"},
+           {"--api-key=sk-1", "--header=X-Token: sk-1", "-HX-Token: sk-1",
+            "--server-command=millrace serve 'm 1.gguf' --api-key=sk-1 "
+            "--threads 2"}}) {
+    TuneOptions options;
+    options.args = spelled;
+    options.args.insert(options.args.end(), {"--slo", "latency:p99:1s"});
+    options.server = {"millrace", "serve", "m 1.gguf", "--api-key", "sk-1"};
+    std::string file = TunedFile(options, result, "v", kPrinted);
+    EXPECT_THAT(file, Not(HasSubstr("sk-1")));
+    constexpr std::string_view kNextLine = "\n#   ";  // of a long comment
+    for (size_t at; (at = file.find(kNextLine)) != file.npos;) {
+      file.replace(at, kNextLine.size(), " ");
+    }
+    EXPECT_THAT(file, HasSubstr("# Found by: millrace-loadtest tune "));
+    EXPECT_THAT(file, HasSubstr("--threads 2"));
+    EXPECT_THAT(file, HasSubstr("--slo latency:p99:1s"));
+    EXPECT_THAT(file, HasSubstr("'m 1.gguf' --api-key '***' (v)"));
+  }
+}
+
 TEST(TuneOptions, CommandsAreCutIntoWords) {
   EXPECT_THAT(*SplitCommand(R"(millrace  serve 'a b' "c\"d" e\ f '')"),
               ElementsAre("millrace", "serve", "a b", "c\"d", "e f", ""));
@@ -235,7 +262,7 @@ TEST(TuneOptions, WhatIsTunedIsReadFromTheCommand) {
   EXPECT_EQ(options->load.endpoint, EndpointType::kKserve);
   EXPECT_EQ(options->load.duration, std::chrono::seconds(2));
   EXPECT_EQ(options->load.batch_size, 4);
-  EXPECT_THAT(options->command, HasSubstr("'/opt/millrace serve m.onnx"));
+  EXPECT_THAT(options->args, testing::Contains("--batch-size"));
 }
 
 TEST(TuneOptions, AModelFileIsTakenHoweverItsFlagIsSpelled) {
