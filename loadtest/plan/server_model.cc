@@ -133,6 +133,10 @@ Ns ServerModel::BatchNs(int64_t rows) const {
     const auto [x1, y1] = at(right);
     const double x = std::max(static_cast<double>(rows), at(0).first);
     ns = y0 + (y1 - y0) * (x - x0) / (x1 - x0);
+    if (x > x1) {
+      // Noise of small batches would make large ones free.
+      for (const auto& [fewer, took] : batch_ns) ns = std::max(ns, took);
+    }
   }
   return std::max<Ns>(1, std::llround(ns));
 }

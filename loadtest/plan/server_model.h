@@ -47,8 +47,8 @@ struct ServerModel {
   int64_t kv_tokens = 0;  // 0: no limit
   int64_t max_num_seqs = 64;
   int64_t max_num_batched_tokens = 512;
-  // Graphs. Time of a batch by its rows, rising; straight lines between the
-  // points, and on from the last two.
+  // Graphs. Time of a batch by its rows, which rise; straight lines between the
+  // points, and on from the last two, but never below what fewer rows took.
   std::vector<std::pair<int64_t, double>> batch_ns = {};
   int64_t max_batch_size = 1;
   Ns max_queue_delay_ns = 0;

@@ -169,6 +169,15 @@ TEST(Plan, ABatchIsClosedWhenItIsFullOrOld) {
   EXPECT_EQ(RunFleet(model, eight).latency_ns.max(), 22 * kMs);
 }
 
+TEST(Plan, ALargerBatchIsNeverCheaperThanTheMeasuredOnes) {
+  const ServerModel noisy =
+      Graph({{1, 3.0 * kMs}, {2, 3.1 * kMs}, {4, 3.0 * kMs}, {8, 2.9 * kMs}});
+  EXPECT_EQ(noisy.BatchNs(8), 2.9 * kMs);
+  EXPECT_EQ(noisy.BatchNs(128), 3.1 * kMs) << "2.9 - 120 x 0.025";
+  const ServerModel rising = Graph({{1, 2.0 * kMs}, {4, 5.0 * kMs}});
+  EXPECT_EQ(rising.BatchNs(10), 11 * kMs) << "5 + 6 x 1";
+}
+
 // ---- fleets -----------------------------------------------------------------
 
 TEST(Plan, LeastLoadedRoutingShortensTheTail) {
