@@ -140,9 +140,12 @@ Plot RatePlot(const Report& report) {
   }
   Series series = {.name = tokens ? "Output tokens/s" : "Requests/s",
                    .color = 2};
+  // The repetitions lie over each other: their mean.
+  const auto runs =
+      static_cast<double>(std::max<int64_t>(1, report.repetitions));
   for (size_t i = 0; i + 1 < bins.size(); ++i) {
     series.points.emplace_back((static_cast<double>(i) + 0.5) * bin_s,
-                               bins[i] / bin_s);
+                               bins[i] / bin_s / runs);
   }
   return {.title = tokens ? "Output tokens/s over time"
                           : "Requests/s, counted when they end",

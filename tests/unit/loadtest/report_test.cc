@@ -83,6 +83,27 @@ TEST(Report, CsvHasOneRowAMetric) {
   }
 }
 
+TEST(Report, TheRateOverTimeIsThatOfOneRepetition) {
+  const auto plot = [](int64_t repetitions) {
+    Report report = Sample();
+    report.repetitions = repetitions;
+    for (int64_t run = 0; run < repetitions; ++run) {
+      for (int i = 0; i < 100; ++i) {
+        RequestPoint point;
+        point.at_ms = static_cast<float>(20 * i);
+        point.latency_ms = 5;
+        point.ok = true;
+        report.points.push_back(point);
+      }
+    }
+    const std::string html = ReportHtml(report);
+    const size_t begin = html.rfind("<svg");
+    return html.substr(begin, html.find("</svg>", begin) - begin);
+  };
+  EXPECT_THAT(plot(1), HasSubstr("Requests/s, counted when they end"));
+  EXPECT_EQ(plot(3), plot(1));
+}
+
 TEST(Report, AFileThatCannotBeWrittenIsAnError) {
   EXPECT_THAT(std::string(WriteFile("/nowhere/x.json", "").message()),
               HasSubstr("/nowhere/x.json"));
