@@ -92,12 +92,12 @@ async function complete() {
       reason = error.message;
     }
   }
-  draw();
   told.textContent = told.classList.contains("bad")
       ? reason
       : facts(usage, reason, (performance.now() - begun) / 1000);
   if (content) mine.push({role: "assistant", content});
   setRunning(null);
+  draw();
 }
 
 function ask(content) {

@@ -62,8 +62,12 @@ function table(lines) {
   return made;
 }
 
+// Quotes and lists that lie deeper than this one in another are shown at this
+// depth: a line of thousands of ">" would else be as many calls.
+const kMostDepth = 20;
+
 // Items of one list; deeper ones become a list of the item before.
-function list(items) {
+function list(items, level = 1) {
   const ordered = /\d/.test(items[0].mark);
   const made = document.createElement(ordered ? "ol" : "ul");
   if (ordered) made.start = parseInt(items[0].mark, 10);
@@ -71,16 +75,20 @@ function list(items) {
   for (let i = 0; i < items.length;) {
     const item = element("li", ...inline(items[i].text));
     let end = i + 1;
-    while (end < items.length && items[end].depth > depth) ++end;
-    if (end > i + 1) item.append(list(items.slice(i + 1, end)));
+    while (level < kMostDepth && end < items.length &&
+           items[end].depth > depth) {
+      ++end;
+    }
+    if (end > i + 1) item.append(list(items.slice(i + 1, end), level + 1));
     made.append(item);
     i = end;
   }
   return made;
 }
 
-// Elements of the whole text.
-export function markdown(text) {
+// Elements of the whole text; `level`: in so many quotes.
+export function markdown(text, level = 0) {
+  const isQuote = (line) => level < kMostDepth && kQuote.test(line);
   const lines = text.split("\n");
   const blocks = [];
   // Lines from `at` on while `wanted` takes them.
@@ -128,14 +136,14 @@ export function markdown(text) {
       items[0].depth = least;
       blocks.push(list(items));
       at += rows.length;
-    } else if (kQuote.test(line)) {
-      const rows = take(at, (each) => kQuote.test(each));
-      blocks.push(element("blockquote",
-          ...markdown(rows.map((each) => kQuote.exec(each)[1]).join("\n"))));
+    } else if (isQuote(line)) {
+      const rows = take(at, isQuote);
+      const inner = rows.map((each) => kQuote.exec(each)[1]).join("\n");
+      blocks.push(element("blockquote", ...markdown(inner, level + 1)));
       at += rows.length;
     } else {
       const rows = take(at, (each) => each.trim() && !kFence.test(each) &&
-          !kHeading.test(each) && !kItem.test(each) && !kQuote.test(each));
+          !kHeading.test(each) && !kItem.test(each) && !isQuote(each));
       blocks.push(element("p", ...inline(rows.join("\n"))));
       at += Math.max(rows.length, 1);
     }

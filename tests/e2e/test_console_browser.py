@@ -129,6 +129,20 @@ def test_a_question_that_failed_is_not_sent_again(page):
     assert asked == [[long], [long], [short]]
 
 
+def test_quotes_without_end_do_not_lock_the_chat(page):
+    answers(page, ">" * 8000 + "deep", "- a\n" + "\n".join(
+        " " * i + "- b" for i in range(1, 3000)), "fine")
+    ask(page, "Quote!")
+    answer = page.locator(".message.assistant")
+    expect(answer.first).to_contain_text("deep")
+    expect(answer.first.locator("blockquote")).to_have_count(20)
+    ask(page, "List!")
+    expect(answer.nth(1).locator("li")).to_have_count(3000)
+    ask(page, "And now?")
+    expect(answer.nth(2)).to_contain_text("fine")
+    expect(page.get_by_role("button", name="Send")).to_be_visible()
+
+
 def test_markdown_becomes_elements_and_never_html(page):
     shown = page.evaluate("""async () => {
       const {markdown} = await import("/console/markdown.js");
