@@ -211,8 +211,7 @@ Status Tuner::MeasureOnce(Candidate& candidate) {
   return OkStatus();
 }
 
-// The finalists in turns, so that a slow drift of the machine meets both. One
-// that fails now has lost.
+// The finalists in turns, so that a slow drift of the machine meets both.
 Status Tuner::MeasureRounds(TuneResult& result) {
   for (int64_t round = 0; round < options_.rounds; ++round) {
     for (const size_t index : {size_t{0}, result.finalist}) {
@@ -282,14 +281,11 @@ StatusOr<TuneResult> Tuner::Run() {
   const bool base_met = result.candidates[0].best.has_value();
   result.finalist = BestOther(result.candidates);
   result.best = result.finalist;
+  result.met = base_met || result.finalist != 0;
   if (result.finalist != 0 && base_met) {
     RETURN_IF_ERROR(MeasureRounds(result));
-    const bool better =
-        ClearlyBetter(result.candidates[0].goodput,
-                      result.candidates[result.finalist].goodput);
-    if (!better) result.best = 0;
+    DecideRounds(result);
   }
-  result.met = result.candidates[result.best].best.has_value();
   result.seconds = Elapsed();
   std::fputs(TuneVerdict(options_, result).c_str(), stdout);
   if (result.met) RETURN_IF_ERROR(Write(result));
@@ -318,6 +314,17 @@ bool ClearlyBetter(const std::vector<double>& before,
   if (before.empty() || after.empty()) return false;
   return *std::min_element(after.begin(), after.end()) >
          *std::max_element(before.begin(), before.end());
+}
+
+void DecideRounds(TuneResult& result) {
+  const Candidate& given = result.candidates[0];
+  const Candidate& other = result.candidates[result.finalist];
+  result.met = given.failure.empty() || other.failure.empty();
+  const bool other_wins =
+      given.failure.empty()
+          ? other.failure.empty() && ClearlyBetter(given.goodput, other.goodput)
+          : other.failure.empty();
+  result.best = other_wins ? result.finalist : 0;
 }
 
 StatusOr<TuneResult> Tune(const TuneOptions& options) {

@@ -30,15 +30,20 @@ struct Candidate {
 
 struct TuneResult {
   std::vector<Candidate> candidates;  // in the order tried; [0]: as given
-  size_t best = 0;                    // the one whose file was written
+  size_t best = 0;                    // the one whose file is written, if met
   size_t finalist = 0;                // the best of the others; 0: none
   double seconds = 0;
-  bool met = false;  // the objectives, by some configuration
+  bool met = false;  // the objectives, by `best`
 };
 
 // Is every value of `after` above every value of `before`?
 bool ClearlyBetter(const std::vector<double>& before,
                    const std::vector<double>& after);
+
+// Decides between the configuration given and the finalist by their rounds:
+// one that failed in a round loses; else the finalist must be clearly better.
+// Sets best, and met: false where both failed.
+void DecideRounds(TuneResult& result);
 
 // Prints each candidate as it ends and writes the best configuration.
 // FAILED_PRECONDITION where the configuration given does not serve, CANCELLED

@@ -88,13 +88,26 @@ std::string Evidence(const TuneOptions& options, const Candidate& candidate) {
 
 // One sentence: which configuration is best, and how sure that is.
 std::string Conclusion(const TuneResult& result) {
+  const bool given_failed = !result.candidates[0].failure.empty();
+  if (!result.met && given_failed) {
+    return "Both finalists failed while they were measured in turns; no "
+           "configuration is written";
+  }
   if (!result.met) {
     return "No configuration met the SLO at any load that was tried";
+  }
+  if (given_failed) {
+    return "Measured in turns, the configuration given failed; this one did "
+           "not";
   }
   if (result.finalist == 0) {
     return Format(
         "The configuration given is the only one of %zu that met the SLO",
         result.candidates.size());
+  }
+  if (!result.candidates[result.finalist].failure.empty()) {
+    return "The configuration given is the best: measured in turns, the other "
+           "finalist failed";
   }
   if (result.best == 0) {
     return "The configuration given is the best within noise: measured in "

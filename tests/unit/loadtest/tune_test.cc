@@ -197,6 +197,41 @@ TEST(Tune, BetterMeansBetterInEveryRound) {
   EXPECT_FALSE(ClearlyBetter({}, {1}));
 }
 
+TEST(Tune, AFinalistThatFailsInARoundLoses) {
+  const auto decide = [](bool given_fails, bool other_fails) {
+    TuneResult result;
+    result.candidates.resize(3);
+    result.finalist = 2;
+    Candidate& given = result.candidates[0];
+    Candidate& other = result.candidates[2];
+    given.best = other.best = LoadPoint{4, 7, true};
+    given.goodput = {7.3, given_fails ? 0 : 7.2, 7.4};
+    other.goodput = {7.5, other_fails ? 0 : 7.6, 7.5};
+    if (!given_fails && !other_fails) other.goodput[0] = 7.35;
+    if (given_fails) given.failure = "no memory";
+    if (other_fails) other.failure = "no memory";
+    DecideRounds(result);
+    return result;
+  };
+  const TuneOptions options;
+  TuneResult result = decide(false, false);
+  EXPECT_EQ(result.best, 0u) << "7.35 is below 7.4";
+  EXPECT_TRUE(result.met);
+  result = decide(true, false);
+  EXPECT_EQ(result.best, 2u);
+  EXPECT_TRUE(result.met);
+  EXPECT_THAT(TuneVerdict(options, result),
+              HasSubstr("the configuration given failed; this one did not"));
+  result = decide(false, true);
+  EXPECT_EQ(result.best, 0u);
+  EXPECT_TRUE(result.met);
+  EXPECT_THAT(TuneVerdict(options, result),
+              HasSubstr("the other finalist failed"));
+  result = decide(true, true);
+  EXPECT_FALSE(result.met);
+  EXPECT_THAT(TuneVerdict(options, result), HasSubstr("Both finalists failed"));
+}
+
 TEST(Tune, TheVerdictNamesANoisyWinner) {
   TuneOptions options;
   TuneResult result;
