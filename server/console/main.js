@@ -9,7 +9,12 @@ const byId = (id) => document.getElementById(id);
 let shown = null;
 
 function show() {
-  const name = location.hash.slice(1) in pages ? location.hash.slice(1) : "chat";
+  let name = location.hash.slice(1) || "chat";
+  if (!Object.hasOwn(pages, name)) {
+    // Such as "#main", with which the skip link moves the focus in this page.
+    if (shown) return;
+    name = "chat";
+  }
   if (name === shown) return;
   if (shown) pages[shown].leave?.();
   shown = name;

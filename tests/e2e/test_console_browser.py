@@ -196,6 +196,21 @@ def test_models_are_loaded_and_unloaded(page):
     expect(page.locator("#models-note")).to_have_text("mlp: unloaded")
 
 
+def test_the_skip_link_stays_on_its_page(page):
+    page.get_by_role("link", name="Live").click()
+    page.get_by_role("link", name="Skip to the content").focus()
+    page.keyboard.press("Enter")
+    expect(page.locator("#main")).to_be_focused()
+    expect(page.locator("#live-page")).to_be_visible()
+    page.evaluate("location.hash = '#toString'")
+    page.wait_for_timeout(200)
+    expect(page.locator("#live-page")).to_be_visible()
+    expect(page.locator("#chat-page")).to_be_hidden()
+    page.goto(page.url.split("#")[0] + "#toString")
+    page.reload()
+    expect(page.locator("#chat-page")).to_be_visible()
+
+
 def test_the_keyboard_alone_is_enough(page):
     page.locator("body").press("Tab")
     seen = []
