@@ -9,6 +9,7 @@
 
 #include "config/base/nearest.h"
 #include "config/base/wrap.h"
+#include "server/cli/clean_text.h"
 #include "server/cli/examples.h"
 
 namespace millrace::server {
@@ -183,7 +184,7 @@ int RunVerb(const VerbSpec& verb, Args args,
   const Status status = parsed.ok() ? body(*parsed) : parsed.status();
   if (status.ok()) return 0;
   std::fprintf(stderr, "millrace %s: %s\n", std::string(verb.name).c_str(),
-               std::string(status.message()).c_str());
+               Printable(status.message()).c_str());
   return status.reason() == "usage" ? 2 : 1;
 }
 

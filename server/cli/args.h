@@ -65,7 +65,7 @@ Status UsageError(std::string_view message);
 std::string HelpText(const VerbSpec& verb);
 
 // Parses, shows help when asked, runs the body and turns its status into the
-// process' exit code, with one sentence on stderr.
+// process' exit code, with one sentence on stderr, without control characters.
 int RunVerb(const VerbSpec& verb, Args args,
             Status (*body)(const ParsedArgs& args));
 

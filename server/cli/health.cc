@@ -11,6 +11,7 @@
 #include "server/cli/args.h"
 #include "server/cli/chat/http_client.h"
 #include "server/cli/chat/tls_flags.h"
+#include "server/cli/clean_text.h"
 
 namespace millrace::server {
 namespace {
@@ -65,7 +66,7 @@ Status Health(const ParsedArgs& args) {
   std::string body;
   HttpHooks hooks;
   hooks.on_body = [&body](int, std::string_view bytes) {
-    if (body.size() < 200) body += bytes.substr(0, 200);
+    if (body.size() <= 200) body += bytes.substr(0, 201);
   };
   hooks.cancelled = [deadline] {
     return std::chrono::steady_clock::now() >= deadline;
@@ -85,7 +86,7 @@ Status Health(const ParsedArgs& args) {
     return OkStatus();
   }
   return Unavailable(url.authority + " is not ready: /health answered " +
-                     std::to_string(*answer) + " " + body);
+                     std::to_string(*answer) + " " + Clean(body, 200));
 }
 
 }  // namespace

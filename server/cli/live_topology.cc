@@ -7,6 +7,7 @@
 
 #include "config/base/json.h"
 #include "config/base/utf8.h"
+#include "server/cli/clean_text.h"
 
 namespace millrace::server {
 namespace {
@@ -58,14 +59,8 @@ std::string Number(const Json& object, const char* key) {
   return std::to_string(found->get<int64_t>());
 }
 
-// A text of the server's for a terminal: without control characters.
 std::string Shown(const Json& value) {
-  if (!value.is_string()) return "?";
-  std::string text = value.get<std::string>();
-  for (char& c : text) {
-    if (static_cast<unsigned char>(c) < 0x20 || c == 0x7f) c = '?';
-  }
-  return text;
+  return value.is_string() ? Clean(value.get<std::string>(), 200) : "?";
 }
 
 // "0 2", or `none` for an empty list.

@@ -51,7 +51,7 @@ def test_a_server_that_is_not_ready():
         def do_GET(self):
             self.send_response(503 if self.path == "/health" else 404)
             self.end_headers()
-            self.wfile.write(b'{"status":"loading"}')
+            self.wfile.write(b'{"status":"loading"}\n\x1b[2J\xc2\x9b2J')
 
         def log_message(self, *_):
             pass
@@ -60,6 +60,7 @@ def test_a_server_that_is_not_ready():
         threading.Thread(target=fake.handle_request).start()
         code, sentence = health("--port", fake.server_port)
     assert code == 1 and "503" in sentence and "loading" in sentence
+    assert not {"\x1b", "\x9b"} & set(sentence)  # a terminal would obey them
 
 
 def test_a_draining_server():

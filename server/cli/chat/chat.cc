@@ -18,6 +18,7 @@
 #include "server/cli/chat/conversation.h"
 #include "server/cli/chat/line_editor.h"
 #include "server/cli/chat/markdown.h"
+#include "server/cli/clean_text.h"
 
 namespace millrace::server {
 namespace {
@@ -43,24 +44,6 @@ class InterruptGuard {
   struct sigaction before_ {};
 };
 
-// Control characters but for line breaks and tabs are left out: those of ASCII
-// and U+0080 to U+009F, which some terminals obey as well.
-std::string Printable(std::string_view text) {
-  std::string out;
-  for (size_t i = 0; i < text.size(); ++i) {
-    const auto byte = static_cast<unsigned char>(text[i]);
-    if (byte == 0xC2 && i + 1 < text.size() &&
-        static_cast<unsigned char>(text[i + 1]) < 0xA0) {
-      ++i;
-      continue;
-    }
-    if ((byte >= ' ' && byte != 0x7F) || byte == '\n' || byte == '\t') {
-      out += text[i];
-    }
-  }
-  return out;
-}
-
 std::string Trimmed(const std::string& line) {
   const size_t first = line.find_first_not_of(" \t\r");
   if (first == line.npos) return "";
@@ -68,7 +51,7 @@ std::string Trimmed(const std::string& line) {
 }
 
 int Failed(const ChatTerminal& terminal, const Status& status) {
-  terminal.err << "millrace chat: " << status.message() << "\n";
+  terminal.err << "millrace chat: " << Printable(status.message()) << "\n";
   const bool usage = status.code() == StatusCode::kInvalidArgument;
   return usage ? 2 : 1;
 }
@@ -143,8 +126,8 @@ std::optional<std::string> ReadLine(const ChatTerminal& terminal) {
 
 int Talk(Conversation& talk, const ChatTerminal& terminal) {
   if (terminal.interactive) {
-    terminal.out << "Talking with " << talk.model().id << " ("
-                 << talk.SamplingText()
+    terminal.out << "Talking with " << Printable(talk.model().id) << " ("
+                 << Printable(talk.SamplingText())
                  << ").\n/help lists the commands, Ctrl-C stops an answer, "
                     "Ctrl-D leaves.\n";
   }
@@ -159,9 +142,9 @@ int Talk(Conversation& talk, const ChatTerminal& terminal) {
     const CommandOutcome done = RunCommand(question, talk);
     if (done.leave) return result;
     if (done.status.ok()) {
-      terminal.out << done.text << std::flush;
+      terminal.out << Printable(done.text) << std::flush;
     } else {
-      terminal.err << done.status.message() << "\n";
+      terminal.err << Printable(done.status.message()) << "\n";
     }
   }
   if (terminal.interactive) terminal.out << "\n";

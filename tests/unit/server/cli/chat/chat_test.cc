@@ -223,6 +223,29 @@ TEST(Chat, AnswersDoNotDriveTheScreen) {
             "a[2Jb\tcd\n");
 }
 
+TEST(Chat, NamesAndErrorsDoNotDriveTheScreen) {
+  const ScriptedReply models = JsonReply(
+      200, R"({"data":[{"id":"m\u001b]0;x\u0007\u009b2J",)"
+           R"("default_sampling_params":{"top_p":0.5,"x\u001b":1}}]})");
+  ScriptedServer server(
+      {models, models,
+       JsonReply(400, R"({"error":{"message":"no\u001b[2J room"}})"),
+       JsonReply(500, "\x1b[2J broken"), models});
+  const Outcome outcome =
+      Chat({"--url", server.url()}, "/model\na\nb\n/model \x1b[2Jn\n", {},
+           /*to_screen=*/true, false, /*interactive=*/true);
+  EXPECT_NE(outcome.out.find("Talking with m]0;x2J (top_p 0.5, x 1)."),
+            std::string::npos)
+      << outcome.out;
+  EXPECT_NE(outcome.out.find("* m]0;x2J\n"), std::string::npos) << outcome.out;
+  EXPECT_NE(outcome.err.find("no[2J room\n"), std::string::npos) << outcome.err;
+  EXPECT_NE(outcome.err.find("[2J broken\n"), std::string::npos) << outcome.err;
+  EXPECT_NE(outcome.err.find("has no model '[2Jn'; it has m]0;x2J"),
+            std::string::npos)
+      << outcome.err;
+  EXPECT_EQ((outcome.out + outcome.err).find('\x1b'), std::string::npos);
+}
+
 TEST(Chat, MarkdownIsShownWhereStylesAre) {
   const auto out = [](bool styled) {
     ScriptedServer server(
