@@ -1,5 +1,6 @@
 """POST /debug/trace and millrace trace: what all threads do for some seconds."""
 import contextlib
+import http.server
 import json
 import subprocess
 import threading
@@ -196,6 +197,43 @@ def test_the_verb_writes_the_trace_and_prints_the_words(busy, tmp_path):
     assert done.returncode == 0, done.stderr
     assert f"model {MODEL_ID}: idle " in done.stdout
     assert json.loads(path.read_text())["traceEvents"]
+
+
+def test_a_capture_that_fails_leaves_the_last_one(server, tmp_path):
+    path = tmp_path / "trace.json"
+    path.write_text("of yesterday")
+
+    class Other(http.server.BaseHTTPRequestHandler):
+        def do_POST(self):
+            self.send_response(200)
+            self.end_headers()
+            self.wfile.write(b"<html>")
+
+        def log_message(self, *_):
+            pass
+
+    with http.server.HTTPServer(("127.0.0.1", 0), Other) as other:
+        threading.Thread(target=other.handle_request).start()
+        urls = {f"http://127.0.0.1:{other.server_port}": "sent no trace",
+                "http://127.0.0.1:1": "no server answers",
+                server.url + "/nowhere": "404"}
+        for url, says in urls.items():
+            done = subprocess.run(
+                [BINARY, "trace", "--seconds", "1", "-o", path, "--url", url],
+                capture_output=True, text=True, timeout=60)
+            assert done.returncode == 1 and says in done.stderr, done.stderr
+            assert path.read_text() == "of yesterday"
+    assert list(tmp_path.iterdir()) == [path]
+    # A folder that is not there is told before the capture.
+    done = subprocess.run(
+        [BINARY, "trace", "--seconds", "60", "-o", tmp_path / "none" / "t",
+         "--url", server.url], capture_output=True, text=True, timeout=20)
+    assert done.returncode == 1 and "cannot be written" in done.stderr
+    # What is no file is written to as it is.
+    done = subprocess.run(
+        [BINARY, "trace", "--seconds", "1", "-o", "/dev/stdout", "--url",
+         server.url], capture_output=True, text=True, timeout=60)
+    assert done.returncode == 0 and done.stdout.startswith('{"')
 
 
 def test_it_needs_the_key_and_ends_with_the_server():

@@ -173,6 +173,13 @@ def test_our_own_clients(secure, authority, files, tmp_path):
     assert run(BINARY, "health", env={
         "MILLRACE_HTTP_PORT": str(secure.http_port),
         "MILLRACE_SSL_CERT_FILE": str(files[0])}) == (0, "")
+    capture = (BINARY, "trace", "--seconds", 1, "-o", tmp_path / "trace.json")
+    for flags, env in ((("--url", url, "--cacert", authority.file), None),
+                       ((), {"MILLRACE_HTTP_PORT": str(secure.http_port),
+                             "MILLRACE_SSL_CERT_FILE": str(files[0])})):
+        code, said = run(*capture, *flags, env=env)
+        assert code == 0, said
+        (tmp_path / "trace.json").unlink()
     code, said = run(BINARY, "chat", "--url", url, "--cacert", authority.file,
                      "--model", MODEL_ID, "--max-tokens", 8, "Say hello.")
     assert code == 0 and said.strip()
