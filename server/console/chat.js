@@ -150,7 +150,7 @@ export function start(call) {
   });
 }
 
-export async function enter() {
+export async function refresh() {
   const picker = byId("model");
   try {
     const list = await (await api("/v1/models")).json();
@@ -163,5 +163,9 @@ export async function enter() {
   } catch (error) {
     picker.replaceChildren(new Option(error.message, ""));
   }
+}
+
+export function enter() {
+  refresh();
   byId("prompt").focus();
 }

@@ -8,6 +8,7 @@ let api;
 let timer = null;
 let paused = false;
 let last = null;  // {at, samples}
+let missed = false;  // the note tells why there are no figures
 const history = new Map();  // by card
 
 // name → [{labels, value}]
@@ -226,6 +227,7 @@ async function drawCores() {
 }
 
 function note(text, bad = false) {
+  missed = false;
   byId("live-note").textContent = text;
   byId("live-note").classList.toggle("bad", bad);
 }
@@ -240,8 +242,10 @@ async function tick() {
     drawPages(samples);
     drawHistograms(samples);
     last = {at, samples};
+    if (missed) note("");
   } catch (error) {
     note(error.message, true);
+    missed = true;
   }
 }
 
@@ -278,6 +282,10 @@ export function start(call) {
     tick();
   });
   byId("capture").addEventListener("click", capture);
+}
+
+export function refresh() {
+  drawCores();
 }
 
 export function enter() {

@@ -41,8 +41,11 @@ async function tellState() {
   } catch {
     // The text says it.
   }
-  if (state.textContent !== text) state.textContent = text;
   state.classList.toggle("bad", text !== "ready");
+  if (state.textContent === text) return;
+  state.textContent = text;
+  // What was asked for before may have failed, or told of fewer models.
+  if (text === "ready") pages[shown].refresh?.();
 }
 
 function setTheme(theme) {

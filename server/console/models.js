@@ -1,8 +1,10 @@
 // The model repository: states, load and unload.
 const byId = (id) => document.getElementById(id);
 let api;
+let missed = false;  // the note tells why there is no list
 
 function note(text, bad = false) {
+  missed = false;
   byId("models-note").textContent = text;
   byId("models-note").classList.toggle("bad", bad);
 }
@@ -52,8 +54,10 @@ async function list() {
       row.append(actions);
       return row;
     }));
+    if (missed) note("");
   } catch (error) {
     note(error.message, true);
+    missed = true;
   }
 }
 
@@ -63,6 +67,10 @@ export function start(call) {
     note("");
     list();
   });
+}
+
+export function refresh() {
+  list();
 }
 
 export function enter() {

@@ -196,6 +196,43 @@ def test_models_are_loaded_and_unloaded(page):
     expect(page.locator("#models-note")).to_have_text("mlp: unloaded")
 
 
+def refuse(page, path):
+    page.route(path, lambda route: route.fulfill(
+        status=400, json={"error": {"message": "not now"}}))
+
+
+def test_notes_of_failures_go_when_figures_come(page):
+    refuse(page, "**/metrics")
+    page.get_by_role("link", name="Live").click()
+    note = page.locator("#live-note")
+    expect(note).to_have_text("not now")
+    page.unroute("**/metrics")
+    expect(note).to_have_text("")
+
+    refuse(page, "**/v2/repository/index")
+    page.get_by_role("link", name="Models").click()
+    note = page.locator("#models-note")
+    expect(note).to_have_text("not now")
+    page.unroute("**/v2/repository/index")
+    page.get_by_role("button", name="Key").click()
+    page.get_by_role("button", name="Use it").click()
+    expect(page.locator("#repository tr").first).to_be_visible()
+    expect(note).to_have_text("")
+
+
+def test_models_are_listed_again_when_the_server_is_ready(page):
+    page.route("**/health", lambda route: route.fulfill(
+        status=400, json={"status": "loading"}))
+    page.route("**/v1/models", lambda route: route.fulfill(json={"data": []}))
+    page.reload()
+    expect(page.locator("#state")).to_have_text("loading")
+    expect(page.locator("#model")).to_contain_text("no language model")
+    page.unroute("**/v1/models")
+    page.unroute("**/health")
+    expect(page.locator("#state")).to_have_text("ready")
+    expect(page.locator("#model")).to_have_value("chat")
+
+
 def test_the_skip_link_stays_on_its_page(page):
     page.get_by_role("link", name="Live").click()
     page.get_by_role("link", name="Skip to the content").focus()
