@@ -1,6 +1,7 @@
 """Three replicas behind the HAProxy and nginx configurations of deploy/proxy: a
 rolling restart breaks no stream, a killed replica takes along what it streams and
 nothing else, a key keeps to one replica, and tokens pass through as they come."""
+import contextlib
 import http.client
 import http.server
 import json
@@ -135,18 +136,28 @@ def test_no_replica_is_a_retryable_refusal(fleet):
     until(refused)
 
 
-class Chunks(http.server.BaseHTTPRequestHandler):
-    """Ready, and streams four chunks: each once the client has the one before."""
+class Fake(http.server.BaseHTTPRequestHandler):
+    """A replica that is ready, and refuses one path."""
 
     protocol_version = "HTTP/1.1"
     disable_nagle_algorithm = True
-    received = threading.Event()
-    waits = []
 
     def do_GET(self):
-        self.send_response(200)
-        self.send_header("Content-Length", "0")
+        is_full = self.path.startswith("/slots")
+        self.send_response(503 if is_full else 200)
+        self.send_header("Content-Length", "4" if is_full else "0")
         self.end_headers()
+        self.wfile.write(b"full" if is_full else b"")
+
+    def log_message(self, *_):
+        pass
+
+
+class Chunks(Fake):
+    """Streams four chunks, each once the client has the one before."""
+
+    received = threading.Event()
+    waits = []
 
     def do_POST(self):
         self.rfile.read(int(self.headers["Content-Length"]))
@@ -162,23 +173,47 @@ class Chunks(http.server.BaseHTTPRequestHandler):
             self.waits.append(time.monotonic() - begun)
         self.wfile.write(b"0\r\n\r\n")
 
-    def log_message(self, *_):
-        pass
+
+@contextlib.contextmanager
+def fakes(kind, folder, handler):
+    """A proxy in front of three such replicas."""
+    if not found(kind):
+        pytest.skip(f"{kind} is not installed")
+    with contextlib.ExitStack() as stack:
+        fleet = Fleet(kind, folder)
+        stack.callback(fleet.__exit__)
+        fleet.ports = []
+        for _ in range(3):
+            upstream = http.server.ThreadingHTTPServer(("127.0.0.1", 0), handler)
+            stack.callback(upstream.server_close)
+            threading.Thread(target=upstream.serve_forever, daemon=True).start()
+            stack.callback(upstream.shutdown)
+            fleet.ports.append(upstream.server_port)
+        fleet.start_proxy()
+        yield fleet
+
+
+@pytest.mark.parametrize("kind", PROXIES)
+def test_one_clients_503_takes_no_replica_from_others(kind, tmp_path):
+    with fakes(kind, tmp_path, Fake) as fleet:
+        for headers in ({}, {"X-Affinity-Key": "a"}):
+            for _ in range(4):  # each is asked of all three replicas
+                status, _, body = fleet.request(
+                    "GET", "/slots?fail_on_no_slot=1", headers=headers)
+                assert (status, body) == (503, b"full")
+            answers = [fleet.request("GET", "/v1/models", headers=headers)
+                       for _ in range(6)]
+            assert [status for status, _, _ in answers] == [200] * 6
+            if not headers:
+                assert len({replica for _, replica, _ in answers}) == 3
 
 
 @pytest.mark.parametrize("kind", PROXIES)
 def test_a_token_is_passed_on_as_it_comes(kind, tmp_path):
     """A proxy may keep a chunk for the next one: HAProxy tells the kernel that
     more follows, which then waits 200 ms."""
-    if not found(kind):
-        pytest.skip(f"{kind} is not installed")
-    upstream = http.server.ThreadingHTTPServer(("127.0.0.1", 0), Chunks)
-    threading.Thread(target=upstream.serve_forever, daemon=True).start()
-    fleet = Fleet(kind, tmp_path)
-    fleet.ports = [upstream.server_port] * 3
     Chunks.waits.clear()
-    try:
-        fleet.start_proxy()
+    with fakes(kind, tmp_path, Chunks) as fleet:
         for _ in range(3):
             link = http.client.HTTPConnection("127.0.0.1", fleet.port,
                                               timeout=20)
@@ -187,10 +222,6 @@ def test_a_token_is_passed_on_as_it_comes(kind, tmp_path):
             while answer.read(6):
                 Chunks.received.set()
             link.close()
-    finally:
-        fleet.__exit__()
-        upstream.shutdown()
-        upstream.server_close()
     assert len(Chunks.waits) == 12
     # Held chunks all wait for 200 ms; a busy machine delays some.
     assert min(Chunks.waits) < 0.1, Chunks.waits
