@@ -68,6 +68,20 @@ def test_metrics_and_management_are_not_for_clients(fleet, internal):
         assert fleet.request(method, path, body)[1] is not None, path
 
 
+def test_a_page_of_the_proxys_own_origin_is_no_stranger(fleet):
+    """A form is taken from a page of the same origin alone: scheme, host and
+    port as the browser sees them, which are the proxy's."""
+    def send(origin):
+        return fleet.request(
+            "POST", "/v1/completions",
+            {"model": MODEL_ID, "prompt": "Once", "max_tokens": 1},
+            {"Origin": origin,
+             "Content-Type": "application/x-www-form-urlencoded"})[0]
+    assert send(fleet.url) == 200
+    assert send("http://127.0.0.1") == 415
+    assert send("https://page.example.org") == 415
+
+
 def test_a_rolling_restart_breaks_no_stream(fleet):
     with Clients(fleet, 4, 12) as clients:
         for i in range(3):
