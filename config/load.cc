@@ -174,7 +174,12 @@ class Loader {
     if (node.IsSequence() && is_list) {
       std::string list;
       for (const auto& item : node) {
-        if (!item.IsScalar()) break;
+        if (!item.IsScalar()) {
+          return InvalidArgument(At(item) + ": an item of " + name +
+                                 " has no single value; write it as " +
+                                 AsFlag(name, true) + " takes it")
+              .At(name);
+        }
         list.append(list.empty() ? "" : ",").append(item.Scalar());
       }
       return list;

@@ -353,6 +353,15 @@ TEST_F(LoadTest, BadFilesGetOneSentence) {
   EXPECT_TRUE(Has(Bad(), "no single value"));
   File("http_port:\n");
   EXPECT_TRUE(Has(Bad(), "no single value"));
+  // Of a list every item is taken or refused.
+  File("lora_modules:\n  - a=/a\n  - {name: b, path: /b}\n");
+  EXPECT_EQ(Bad(), file_.string() +
+                       " line 3: an item of lora_modules has no single value; "
+                       "write it as --lora-modules takes it");
+  File("load_model: [a, ~, b]\n");
+  EXPECT_TRUE(Has(Bad(), "an item of load_model has no single value"));
+  File("models: [{path: m.gguf, served_model_name: [[x]]}]\n");
+  EXPECT_TRUE(Has(Bad(), "an item of served_model_name has no single value"));
   File("? [1, 2]\n: 3\n");
   Bad();
   File("http_port: 1\nport: 2\n");
