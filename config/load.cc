@@ -50,7 +50,7 @@ class Loader {
     RETURN_IF_ERROR(ReadEnvironment());
     RETURN_IF_ERROR(ReadFlags());
     RETURN_IF_ERROR(HandOverServedNames());
-    RETURN_IF_ERROR(CheckIds());
+    RETURN_IF_ERROR(CheckModelIds(settings().models, sources_));
     for (const ModelSettings& model : settings().models) {
       RETURN_IF_ERROR(SpeculativeMethodOf(model.llm).status());
     }
@@ -371,32 +371,6 @@ class Loader {
     return OkStatus();
   }
 
-  Status CheckIds() {
-    const size_t num_typed = sources_.models.size();
-    std::map<std::string, size_t> ids;  // name to the model's place
-    for (size_t i = 0; i < settings().models.size(); ++i) {
-      const ModelSettings& model = settings().models[i];
-      std::vector<std::string> own = model.served_model_name;
-      own.push_back(ModelId(model));
-      for (const std::string& id : own) {
-        const auto [at, is_new] = ids.emplace(id, i);
-        if (is_new) continue;
-        if (at->second < num_typed && i >= num_typed) {
-          return InvalidArgument(
-                     "the command line and " + sources_.config_file +
-                     " both name a model '" + id +
-                     "'; the models of both are served, so give one of them "
-                     "another name or leave it out")
-              .At("models");
-        }
-        return InvalidArgument("two models, or two names of one, are '" + id +
-                               "'; give one of them another name")
-            .At("models");
-      }
-    }
-    return OkStatus();
-  }
-
   const Sources& sources_;
   Loaded loaded_;
   std::vector<std::vector<Override>> overrides_;  // as settings().models
@@ -405,5 +379,34 @@ class Loader {
 }  // namespace
 
 StatusOr<Loaded> Load(const Sources& sources) { return Loader(sources).Run(); }
+
+Status CheckModelIds(const std::vector<ModelSettings>& models,
+                     const Sources& sources) {
+  const size_t num_typed = sources.models.size();
+  std::map<std::string, size_t> ids;  // name to the model's place
+  for (size_t i = 0; i < models.size(); ++i) {
+    std::vector<std::string> own = models[i].served_model_name;
+    const bool is_address = models[i].path.find("://") != std::string::npos;
+    if (!models[i].name.empty() || !is_address) {
+      own.push_back(ModelId(models[i]));
+    }
+    for (const std::string& id : own) {
+      const auto [at, is_new] = ids.emplace(id, i);
+      if (is_new) continue;
+      if (at->second < num_typed && i >= num_typed) {
+        return InvalidArgument(
+                   "the command line and " + sources.config_file +
+                   " both name a model '" + id +
+                   "'; the models of both are served, so give one of them "
+                   "another name or leave it out")
+            .At("models");
+      }
+      return InvalidArgument("two models, or two names of one, are '" + id +
+                             "'; give one of them another name")
+          .At("models");
+    }
+  }
+  return OkStatus();
+}
 
 }  // namespace millrace::config

@@ -51,6 +51,12 @@ struct Loaded {
 
 StatusOr<Loaded> Load(const Sources& sources);
 
+// INVALID_ARGUMENT where two models have one id. That of an address is known
+// once its path is that of the file or folder which was pulled: until then it
+// is not compared. Load asks; who replaces addresses by paths asks again.
+Status CheckModelIds(const std::vector<ModelSettings>& models,
+                     const Sources& sources);
+
 // The effective configuration as YAML, each line with its origin as a comment.
 // Secrets are shown as "***".
 std::string Dump(const Loaded& loaded);

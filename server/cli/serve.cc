@@ -390,6 +390,7 @@ Status Serve(Args args, std::shared_ptr<ProcessGroup>* joined) {
                                               : LoadSettings(sources));
   if (!line.print_config) {
     RETURN_IF_ERROR(PullModels(line.pull, &loaded.settings.models));
+    RETURN_IF_ERROR(config::CheckModelIds(loaded.settings.models, sources));
   }
   std::vector<std::string> warnings = WarningsOf(loaded);
   if (profile.has_value()) {

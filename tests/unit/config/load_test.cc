@@ -340,6 +340,24 @@ TEST_F(LoadTest, OneIdCannotMeanTwoModels) {
   EXPECT_TRUE(Has(Bad(), "'m'"));
 }
 
+TEST_F(LoadTest, TheIdOfAnAddressIsKnownOnceItIsPulled) {
+  sources_.models = {{.path = "hf://org/Llama-3.1-8B"},
+                     {.path = "hf://org/Llama-3.2-1B"}};
+  Settings settings = Good();
+  ASSERT_EQ(settings.models.size(), 2u);
+  settings.models[0].path = "cache/1/model.gguf";
+  settings.models[1].path = "cache/2/model.gguf";
+  EXPECT_EQ(CheckModelIds(settings.models, sources_).message(),
+            "two models, or two names of one, are 'model'; give one of them "
+            "another name");
+  settings.models[1].name = "other";
+  EXPECT_TRUE(CheckModelIds(settings.models, sources_).ok());
+  // What is named is compared at once.
+  sources_.models = {{.name = "m", .path = "hf://org/a"},
+                     {.name = "m", .path = "hf://org/b"}};
+  EXPECT_TRUE(Has(Bad(), "two models, or two names of one, are 'm'"));
+}
+
 TEST_F(LoadTest, BadFilesGetOneSentence) {
   sources_.config_file = "/nonexistent/x.yaml";
   EXPECT_TRUE(Has(Bad(), "'/nonexistent/x.yaml' cannot be read"));
