@@ -260,7 +260,7 @@ StatusOr<std::unique_ptr<App>> App::Start(const config::Settings& settings,
     }
     parts->torchserve = std::make_unique<torchserve::Registry>(
         std::move(registry), parts->metric_log.get());
-    RETURN_IF_ERROR(parts->torchserve->RegisterAll());
+    RETURN_IF_ERROR(parts->torchserve->RegisterAll(lenient));
     source = parts->torchserve->Source();
     ASSIGN_OR_RETURN(at_start, source->Names());
   } else {

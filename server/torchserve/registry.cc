@@ -100,7 +100,7 @@ StatusOr<Registered> Registry::Register(const RegisterRequest& request) {
   return model;
 }
 
-Status Registry::RegisterAll() {
+Status Registry::RegisterAll(bool lenient) {
   std::vector<std::string> wanted = options_.load_models;
   const bool all = wanted == std::vector<std::string>{"all"};
   if (all) {
@@ -134,7 +134,9 @@ Status Registry::RegisterAll() {
                   .at_start = true})
             .status();
     if (registered.ok()) continue;
-    if (!all) return registered.Prefixed("'" + ShownAddress(url) + "'");
+    if (!all && !lenient) {
+      return registered.Prefixed("'" + ShownAddress(url) + "'");
+    }
     LogError("model not registered",
              {{"url", ShownAddress(url)}, {"error", registered.message()}});
   }

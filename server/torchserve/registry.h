@@ -114,9 +114,9 @@ class Registry {
   // (no such archive in the store), ALREADY_EXISTS (name and version are
   // taken), INVALID_ARGUMENT, FAILED_PRECONDITION (it cannot be served).
   StatusOr<Registered> Register(const RegisterRequest& request);
-  // Of the start. Fails with the first that cannot be registered; of "all"
-  // those are logged and left out.
-  Status RegisterAll();
+  // Of the start. Fails with the first that cannot be registered; of "all", or
+  // where `lenient`, those are logged and left out.
+  Status RegisterAll(bool lenient);
 
   // The default version where `version` is empty. NOT_FOUND; at
   // "model_version" when the model is there.

@@ -45,6 +45,21 @@ def test_a_link_out_of_the_store_is_named(store, tmp_path):
     assert "a link out of it is not followed" in done.stderr
 
 
+def test_a_model_that_cannot_be_registered_is_left_out_on_request(store):
+    models = ["absent.mar", "linear.mar", "gone=http://127.0.0.1:1/x.mar"]
+    with torchserve("--exit-on-error=false", "--model-store", store, "--models",
+                    *models) as server:
+        assert [each["modelName"] for each in ask(
+            server, "management", "GET", "/models")[1]["models"]] == ["linear"]
+        for url in ("absent.mar", "http://127.0.0.1:1/x.mar"):
+            server.line("model not registered", url)
+    done = subprocess.run(
+        [BINARY, "serve", "--profile", "torchserve", *PORTS, "--model-store",
+         store, "--models", *models],
+        capture_output=True, text=True, timeout=60)
+    assert done.returncode == 1 and "absent.mar" in done.stderr
+
+
 def test_values_of_the_file_may_name_variables(store, tmp_path):
     config = tmp_path / "config.properties"
     config.write_text("model_store=$$STORE$$\nload_models=linear.mar\n"
