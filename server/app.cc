@@ -477,4 +477,9 @@ bool App::Shutdown() {
   return clean;
 }
 
+void App::RemoveFiles() {
+  if (parts_->torchserve != nullptr) parts_->torchserve->Clear();
+  if (parts_->tokens != nullptr) parts_->tokens->RemoveFile();
+}
+
 }  // namespace millrace::server

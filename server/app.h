@@ -56,6 +56,9 @@ class App {
   // Readiness goes false, no new requests; running ones have until
   // shutdown_timeout. True if all of them ended by themselves.
   bool Shutdown();
+  // After Shutdown, for a process that ends without destruction, since a load
+  // still runs: removes the files that destruction removes.
+  void RemoveFiles();
 
  private:
   struct Parts;

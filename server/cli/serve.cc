@@ -434,8 +434,10 @@ Status Serve(Args args, std::shared_ptr<ProcessGroup>* joined) {
   const bool loading = app->loading();
   ExitOnNextStopSignal();
   app->Shutdown();
-  // A load cannot be interrupted, and nothing of it is lost.
-  if (loading) _exit(0);
+  if (loading) {  // which cannot be interrupted
+    app->RemoveFiles();
+    _exit(0);
+  }
   return OfModel(app->load_status());
 }
 

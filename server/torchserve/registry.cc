@@ -253,6 +253,12 @@ bool Registry::Discard(const Registered& registered) {
   return true;
 }
 
+void Registry::Clear() {
+  std::map<std::string, Model> models;
+  MutexLock lock(mu_);
+  models.swap(models_);
+}
+
 bool Registry::IsWanted(const std::string& name) const {
   MutexLock lock(mu_);
   const auto at = models_.find(name);

@@ -83,9 +83,10 @@ StatusOr<std::unique_ptr<Tokens>> Tokens::Create(std::string path,
   return tokens;
 }
 
-Tokens::~Tokens() {
+void Tokens::RemoveFile() {
   MutexLock lock(mu_);
   if (is_written_) unlink(path_.c_str());
+  is_written_ = false;
 }
 
 StatusOr<Tokens::Token> Tokens::MakeToken() const {

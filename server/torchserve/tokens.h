@@ -28,7 +28,8 @@ class Tokens {
                                                   std::chrono::seconds lifetime,
                                                   Auth* auth);
   // The file goes with the server.
-  ~Tokens();
+  ~Tokens() { RemoveFile(); }
+  void RemoveFile();
 
   // UNAUTHENTICATED unless it is "Bearer API-KEY".
   Status CheckApiKey(std::string_view authorization) const;

@@ -13,7 +13,9 @@ import zipfile
 
 import pytest
 
+from conftest import start
 from test_torchserve import ask, torchserve, until
+from test_torchserve_command_line import PORTS
 from test_torchserve_workflows import MODELS, predict, register, war
 
 CLASS = """
@@ -77,6 +79,17 @@ def headers(data, context):
     if data is not None:
         return [{name: context.get_request_header(0, name) for name in
                  ("X-Caller", "x-caller", "explain", "authorization", "none")}]
+"""
+# Its load ends when the server has: handlers are children of it.
+SLOW = """
+import os
+import time
+
+
+def handle(data, context):
+    server = os.getppid()
+    while os.getppid() == server:
+        time.sleep(0.02)
 """
 BROKEN = "raise RuntimeError('no weights here')\n"
 FLOW = """
@@ -402,3 +415,23 @@ def test_an_archive_of_the_real_archiver(server, store, tmp_path):
                   "/models?url=real.mar&initial_workers=1")[0] == 200
     assert infer(server, "real") == (200, [5.0, 10.0])
     manage(server, "DELETE", "/models/real")
+
+
+def test_a_stop_while_models_load_leaves_no_files(tmp_path):
+    for folder in ("store", "temp", "work"):
+        (tmp_path / folder).mkdir()
+    mar(tmp_path / "store", "plain", FUNCTION)
+    mar(tmp_path / "store", "slow", SLOW)
+    properties = tmp_path / "config.properties"
+    properties.write_text(f"model_store={tmp_path / 'store'}\nload_models=all\n"
+                          f"python={sys.executable}\n")
+    with start("--profile", "torchserve", "--ts-config", properties, *PORTS,
+               until="listening", cwd=tmp_path / "work",
+               env={"TMPDIR": str(tmp_path / "temp")}) as server:
+        while server.wait_event("loading model")["model"] != "slow":
+            pass
+        assert (tmp_path / "work" / "key_file.json").exists()
+        assert len(list((tmp_path / "temp").glob("millrace-mar-*"))) == 2
+        assert server.stop(timeout=10) == 0
+    assert list((tmp_path / "temp").iterdir()) == []
+    assert list((tmp_path / "work").iterdir()) == []
