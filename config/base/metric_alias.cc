@@ -189,6 +189,11 @@ void MetricAliases::AppendTo(std::vector<MetricFamily>& families) {
         std::string key = family.name;
         for (const auto& each : mean.label) key += '\n' + each.value;
         Taken& taken = recent_[key];
+        // Series that left (a model was loaded anew) took their share along:
+        // what is there now is new, as Prometheus' rate has it.
+        if (mean.count < taken.count || mean.sum < taken.sum) {
+          taken.sum = taken.count = 0;
+        }
         if (mean.count > taken.count) {
           taken = {mean.sum, mean.count,
                    (mean.sum - taken.sum) / (mean.count - taken.count)};

@@ -37,7 +37,7 @@ enum class MetricPart {
   kGreatest,   // of a gauge above 0: of series with the same labels
   // Sum by count of what a histogram took in since the last scrape that found
   // something new: what others show as the value of the last request. With
-  // `per`, the source's value by that.
+  // `per`, the source's value by that. Where series left, of all that stays.
   kRecentMean,
 };
 

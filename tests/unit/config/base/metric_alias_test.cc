@@ -3,6 +3,8 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <optional>
+
 #include "config/base/metrics.h"
 
 namespace millrace {
@@ -124,6 +126,30 @@ TEST(MetricAlias, ARecentMeanIsThatOfAllSeriesThatBecomeOne) {
   EXPECT_THAT(registry.Text(), HasSubstr("\nmean 20\n"));
   two.Observe(30);
   EXPECT_THAT(registry.Text(), HasSubstr("\nmean 30\n"));
+}
+
+TEST(MetricAlias, ARecentMeanBeginsAnewWithTheSeries) {
+  MetricRegistry registry;
+  registry.ExportAlso({{.name = "mean",
+                        .help = "W.",
+                        .kind = MetricKind::kGauge,
+                        .source = "wait",
+                        .part = MetricPart::kRecentMean}});
+  const auto load = [&] { return registry.AddHistogram("wait", "W.", {1}); };
+  std::optional<Histogram> wait = load();
+  for (int i = 0; i < 10; ++i) wait->Observe(6);
+  EXPECT_THAT(registry.Text(), HasSubstr("\nmean 6\n"));
+  wait.reset();  // the model is unloaded
+  registry.Text();
+  wait = load();
+  EXPECT_THAT(registry.Text(), HasSubstr("\nmean 6\n"));
+  wait->Observe(2);
+  wait->Observe(4);
+  EXPECT_THAT(registry.Text(), HasSubstr("\nmean 3\n"));
+  wait.reset();
+  wait = load();  // between two scrapes, and asked as often
+  for (int i = 0; i < 2; ++i) wait->Observe(1);
+  EXPECT_THAT(registry.Text(), HasSubstr("\nmean 1\n"));
 }
 
 TEST(MetricAlias, AnAliasMadeBeforeDividesASumOrWhatCameSinceTheLastScrape) {
