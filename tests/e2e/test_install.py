@@ -102,6 +102,24 @@ def test_the_service_is_exposed_to_little(prefix):
     assert exposure <= 2.0
 
 
+def test_the_service_runs_every_example(prefix):
+    unit = (prefix / "lib/systemd/system/millrace.service").read_text()
+
+    def of_unit(key):
+        return re.findall(rf"^{key}=(.+)$", unit, re.M)
+    logs = {f"/var/log/{name}" for name in of_unit("LogsDirectory")}
+    stop_seconds, = map(int, of_unit("TimeoutStopSec"))
+    audited = 0
+    for example in (prefix / "share/doc/millrace/examples").glob("*.yaml"):
+        settings = dict(re.findall(r"^(\w+): (\S+)$", example.read_text(), re.M))
+        drain = settings.get("shutdown_timeout", "30s")
+        assert int(drain.removesuffix("s")) < stop_seconds, example.name
+        if file := settings.get("audit_log_file"):
+            audited += 1
+            assert str(pathlib.Path(file).parent) in logs, example.name
+    assert audited
+
+
 @pytest.mark.skipif(not shutil.which("dpkg-shlibdeps"),
                     reason="dpkg-dev is not installed")
 def test_the_debian_package(tmp_path):
