@@ -5,12 +5,13 @@
 #include <dlfcn.h>
 
 #include <algorithm>
-#include <cstdlib>
 #include <optional>
 #include <string>
 #include <type_traits>
 #include <utility>
 #include <vector>
+
+#include "config/base/variable.h"
 
 namespace millrace::server {
 namespace {
@@ -51,7 +52,7 @@ struct Nvml {
 };
 
 std::unique_ptr<Nvml> Nvml::Open() {
-  const char* named = std::getenv("MILLRACE_NVML");
+  const char* named = Variable("MILLRACE_NVML");
   // Never closed: its threads and exit handlers are its own.
   void* library = dlopen(named != nullptr ? named : "libnvidia-ml.so.1",
                          RTLD_NOW | RTLD_LOCAL);

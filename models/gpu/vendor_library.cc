@@ -2,7 +2,7 @@
 
 #include <dlfcn.h>
 
-#include <cstdlib>
+#include "config/base/variable.h"
 
 namespace millrace::models {
 
@@ -14,7 +14,7 @@ VendorLibrary::VendorLibrary(const char* variable,
     if (handle_ == nullptr && why_.empty()) why_ = dlerror();
     return handle_ != nullptr;
   };
-  if (const char* named = std::getenv(variable)) {
+  if (const char* named = Variable(variable)) {
     open(named);
     return;
   }

@@ -12,8 +12,8 @@ namespace millrace::models {
 // Used by one thread.
 class VendorLibrary {
  public:
-  // Opens the file that the environment variable names; without one the first
-  // of `files` that opens.
+  // Opens the file that the environment variable names; where it is not set or
+  // empty, the first of `files` that opens.
   VendorLibrary(const char* variable, std::initializer_list<const char*> files);
 
   bool is_open() const { return handle_ != nullptr; }

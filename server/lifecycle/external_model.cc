@@ -1,11 +1,12 @@
 #include "server/lifecycle/external_model.h"
 
 #include <chrono>
-#include <cstdlib>
 #include <filesystem>
 #include <system_error>
 #include <thread>
 #include <utility>
+
+#include "config/base/variable.h"
 
 namespace millrace::server {
 namespace {
@@ -62,7 +63,7 @@ std::optional<ModelStatistics> ExternalModel::statistics() const {
 
 std::string HandlersPath() {
   namespace fs = std::filesystem;
-  if (const char* named = std::getenv("MILLRACE_HANDLERS")) return named;
+  if (const char* named = Variable("MILLRACE_HANDLERS")) return named;
   std::error_code error;
   const fs::path program = fs::read_symlink("/proc/self/exe", error);
   const fs::path beside = program.parent_path();

@@ -6,10 +6,11 @@
 
 #include <cerrno>
 #include <chrono>
-#include <cstdlib>
 #include <cstring>
 #include <system_error>
 #include <thread>
+
+#include "config/base/variable.h"
 
 namespace millrace::server {
 namespace {
@@ -28,12 +29,11 @@ Status Failed(const fs::path& path, const char* what, const std::string& why) {
 }  // namespace
 
 fs::path CacheFolder() {
-  if (const char* own = std::getenv("MILLRACE_CACHE")) return own;
-  if (const char* xdg = std::getenv("XDG_CACHE_HOME")) {
+  if (const char* own = Variable("MILLRACE_CACHE")) return own;
+  if (const char* xdg = Variable("XDG_CACHE_HOME")) {
     return fs::path(xdg) / "millrace";
   }
-  const char* home = std::getenv("HOME");
-  return fs::path(home == nullptr ? "/" : home) / ".cache" / "millrace";
+  return fs::path(VariableOr("HOME", "/")) / ".cache" / "millrace";
 }
 
 CacheEntry::CacheEntry(const fs::path& cache, const std::string& key)

@@ -40,6 +40,8 @@ TEST_F(Cudnn, EachRefusalIsOneSentence) {
   const std::string none = Refusal("/nonexistent/libcudnn.so.9");
   EXPECT_TRUE(none.starts_with("cuDNN cannot be opened (/nonexistent"));
   EXPECT_TRUE(none.ends_with("MILLRACE_CUDNN, or set conv_backend to native"));
+  // Not set: else the file would be this program.
+  EXPECT_FALSE(Refusal("").starts_with("''")) << Refusal("");
   EXPECT_EQ(Refusal(EMULATED_MODULE),
             "'" EMULATED_MODULE
             "' is no cuDNN, it has no function cudnnGetVersion; name the right "

@@ -27,6 +27,13 @@ def test_a_ready_server(server):
     assert health(env={"MILLRACE_HTTP_PORT": str(server.http_port)})[0] == 0
 
 
+def test_an_empty_variable_is_not_set():
+    code, sentence = health(env={"MILLRACE_HTTP_PORT": "",
+                                 "MILLRACE_SSL_CERT_FILE": ""})
+    # Whether somebody listens there is not known.
+    assert code in (0, 1) and (not sentence or "127.0.0.1:8000" in sentence)
+
+
 def test_nobody_listens():
     with socket.socket() as unused:
         unused.bind(("127.0.0.1", 0))

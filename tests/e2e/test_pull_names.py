@@ -19,6 +19,17 @@ def test_repositories_whose_names_have_dots(host, tmp_path):
         "llama-3.1-8B", "llama-3.2-1B"]
 
 
+def test_an_empty_variable_names_no_cache(host, tmp_path):
+    (tmp_path / "work").mkdir()
+    done = subprocess.run(
+        [BINARY, "pull", host.url + "/m/net.onnx"], capture_output=True,
+        text=True, timeout=60, cwd=tmp_path / "work",
+        env={**environment(tmp_path), "MILLRACE_CACHE": "",
+             "XDG_CACHE_HOME": "", "HOME": str(tmp_path)})
+    assert pulled(done).is_relative_to(tmp_path / ".cache" / "millrace")
+    assert list((tmp_path / "work").iterdir()) == []
+
+
 def test_two_repositories_of_files_of_one_name(host, tmp_path):
     """The only GGUF of each: its stem is the name."""
     env = environment(tmp_path, HF_ENDPOINT=host.url)

@@ -2,9 +2,9 @@
 // of their own; named as curl names them.
 #pragma once
 
-#include <cstdlib>
 #include <string>
 
+#include "config/base/variable.h"
 #include "server/cli/args.h"
 #include "server/cli/chat/http_client.h"
 
@@ -36,10 +36,9 @@ inline TlsOptions TlsOptionsOf(const ParsedArgs& args) {
 // a loopback address.
 inline std::string LocalServer(const std::string& host, std::string port,
                                TlsOptions* options) {
-  const char* set = std::getenv("MILLRACE_HTTP_PORT");
-  if (port.empty()) port = set != nullptr ? set : "8000";
-  const char* certificate = std::getenv("MILLRACE_SSL_CERT_FILE");
-  const bool is_tls = certificate != nullptr && *certificate != '\0';
+  if (port.empty()) port = VariableOr("MILLRACE_HTTP_PORT", "8000");
+  const char* certificate = Variable("MILLRACE_SSL_CERT_FILE");
+  const bool is_tls = certificate != nullptr;
   if (is_tls && options->ca_file.empty()) options->pinned_file = certificate;
   return (is_tls ? "https://" : "http://") + host + ":" + port;
 }
