@@ -124,6 +124,18 @@ std::vector<std::string> ByCommas(std::string_view text) {
   return parts;
 }
 
+std::string Lower(std::string text) {
+  std::transform(text.begin(), text.end(), text.begin(),
+                 [](unsigned char c) { return std::tolower(c); });
+  return text;
+}
+
+// "ALL" in any case is all of the store.
+std::vector<std::string> ModelsOfStart(std::vector<std::string> models) {
+  if (models.size() == 1 && Lower(models[0]) == "all") models[0] = "all";
+  return models;
+}
+
 Status Wrong(std::string_view key, std::string_view value,
              std::string_view wanted) {
   return InvalidArgument(std::string(key) + " is '" + Shortened(value, 200) +
@@ -251,7 +263,9 @@ class Reader {
     } else if (key == "workflow_store") {
       registry.workflow_store = value;
     } else if (key == "load_models") {
-      if (value != "standalone") registry.load_models = ByCommas(value);
+      if (value != "standalone") {
+        registry.load_models = ModelsOfStart(ByCommas(value));
+      }
     } else if (key == "models") {
       if (!value.empty()) {
         ASSIGN_OR_RETURN(registry.models, ReadModels(value));
@@ -296,9 +310,7 @@ class Reader {
     } else if (key == "disable_token_authorization") {
       if (value == "true") Flag("no_auth", "true");
     } else if (key == "metrics_mode") {
-      std::string mode = value;
-      std::transform(mode.begin(), mode.end(), mode.begin(),
-                     [](unsigned char c) { return std::tolower(c); });
+      const std::string mode = Lower(value);
       if (mode == "log" || mode == "legacy") {
         registry.metric_log.folder = kMetricsFolder;
       } else if (mode != "prometheus") {
@@ -467,7 +479,7 @@ StatusOr<Profile> ReadProfile(const ProfileSources& given) {
   const bool has_variable =
       reads_variables && sources.getenv("TS_LOAD_MODELS").has_value();
   if (!sources.models.empty() && !has_variable) {
-    profile.registry.load_models = sources.models;
+    profile.registry.load_models = ModelsOfStart(sources.models);
   }
   return profile;
 }

@@ -150,6 +150,23 @@ TEST(Profile, EnvironmentWinsOverTheLineWhichWinsOverTheFile) {
   EXPECT_THAT(models(), testing::ElementsAre("a.mar", "b.mar"));
 }
 
+TEST(Profile, AllModelsAreAskedForInAnyCase) {
+  for (const char* all : {"all", "ALL", "All"}) {
+    const auto of_file = ProfileOf({{"load_models", all}});
+    ASSERT_TRUE(of_file.ok());
+    EXPECT_THAT(of_file->registry.load_models, testing::ElementsAre("all"));
+    const auto of_line =
+        ReadProfile({.models = {all}, .getenv = [](const std::string&) {
+                       return std::nullopt;
+                     }});
+    ASSERT_TRUE(of_line.ok());
+    EXPECT_THAT(of_line->registry.load_models, testing::ElementsAre("all"));
+  }
+  // Among others it is a name.
+  EXPECT_THAT(ProfileOf({{"load_models", "ALL,b.mar"}})->registry.load_models,
+              testing::ElementsAre("ALL", "b.mar"));
+}
+
 TEST(Profile, ValuesMayNameVariables) {
   const auto getenv = [](const std::string& name) {
     return name == "A" ? std::optional<std::string>("x$$y") : std::nullopt;
