@@ -236,6 +236,8 @@ StatusOr<TransferReply> Transfer(const TransferRequest& request,
   set(CURLOPT_XFERINFOFUNCTION, OnProgress);
   set(CURLOPT_XFERINFODATA,
       const_cast<void*>(static_cast<const void*>(&request.stop)));
+  // What a proxy says to CONNECT is no answer of the server.
+  set(CURLOPT_SUPPRESS_CONNECT_HEADERS, 1L);
   set(CURLOPT_HEADERFUNCTION, OnHeader);
   set(CURLOPT_HEADERDATA, static_cast<void*>(&state));
   set(CURLOPT_WRITEFUNCTION, OnBody);
