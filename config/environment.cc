@@ -14,8 +14,8 @@ namespace {
 constexpr std::string_view kPrefix = "MILLRACE_";
 // Read by the program or by its scripts, but no settings.
 constexpr std::string_view kOthers[] = {
-    "CACHE",      "BINARY",        "CUBLASLT", "CUDA_MODULE", "HANDLERS",
-    "MPI_MODULE", "ONEDNN_MODULE", "NCCL",     "NVML"};
+    "BINARY",     "CACHE", "CUBLASLT", "CUDA_MODULE",   "CUDNN",   "HANDLERS",
+    "MPI_MODULE", "NCCL",  "NVML",     "ONEDNN_MODULE", "PID_FILE"};
 
 // MILLRACE_PORT_8000_TCP_ADDR, MILLRACE_WEB_SERVICE_HOST and their kind
 // (Kubernetes, "Accessing the Service", environment variables).

@@ -176,6 +176,26 @@ def test_a_setting_without_effect_says_so():
     assert settings(MODEL)[1] == []
 
 
+def test_variables_that_are_read_are_known():
+    """By the program, in whatever it is that they name, and by the script that
+    starts it."""
+    read = set(re.findall(r"\$\{(MILLRACE_\w+)",
+                          (REPO / "deploy/torchserve.sh").read_text()))
+    for folder in ("config", "models", "scheduler", "handlers", "server"):
+        for source in (REPO / folder).rglob("*.[ch]*"):
+            read.update(re.findall(
+                r"(?:getenv|Variable|VariableOr|EnvironmentOr|IsSet|ModulePlaces|"
+                r"VendorLibrary \w+)\(\s*\"(MILLRACE_\w+)\"",
+                source.read_text()))
+    assert {"MILLRACE_CACHE", "MILLRACE_CUDNN", "MILLRACE_MPI_MODULE",
+            "MILLRACE_PID_FILE"} <= read
+    known = settings(MODEL)[0]
+    # What is a setting, too, may have another value than a file.
+    others = {name: "/f" for name in read
+              if name.removeprefix("MILLRACE_").lower() not in known}
+    assert settings(MODEL, env=others)[1] == []
+
+
 def test_the_log_of_the_start_warns_too():
     with start("--precision", "int8", "--threads", 900,
                env={"MILLRACE_HTTP_PROT": "9"}) as server:
