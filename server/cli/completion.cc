@@ -6,6 +6,7 @@
 #include <vector>
 
 #include "config/load.h"
+#include "server/cli/serve_flags.h"
 
 namespace millrace::server {
 namespace {
@@ -29,10 +30,16 @@ std::vector<VerbFlags> Collect(std::span<const Verb> verbs) {
     VerbFlags& out = all.emplace_back(
         VerbFlags{std::string(verb.name), std::string(verb.help)});
     if (verb.spec == nullptr) {
-      out.flags = {{"config", "settings in YAML", true},
-                   {"model", "model to serve", true},
-                   {"print-config", "the effective settings"},
-                   {"help-all", "every flag"}};
+      for (const auto& flags : {ServeFlags(), TorchServeFlags()}) {
+        for (const ServeFlag& flag : flags) {
+          Flag& own = out.flags.emplace_back(Flag{std::string(flag.name),
+                                                  std::string(flag.help),
+                                                  !flag.value.empty()});
+          for (const std::string_view choice : flag.choices) {
+            if (!choice.empty()) own.choices.emplace_back(choice);
+          }
+        }
+      }
       for (config::FlagInfo& flag : config::Flags()) {
         out.flags.push_back(
             {flag.name, flag.help, flag.takes_value, std::move(flag.choices)});

@@ -22,6 +22,7 @@
 #include "server/cli/examples.h"
 #include "server/cli/model_kind.h"
 #include "server/cli/pull_models.h"
+#include "server/cli/serve_flags.h"
 #include "server/cli/verbs.h"
 #include "server/lifecycle/load_graph.h"
 #include "server/lifecycle/tensor_parallel.h"
@@ -45,24 +46,7 @@ struct CommandLine {
   std::optional<torchserve::ProfileSources> torchserve = {};
 };
 
-// TorchServe's own words on the command line. True: it is one, and `value` was
-// taken where it has one.
-bool IsTorchServeFlag(const std::string& name, bool* has_value) {
-  for (const char* word :
-       {"model-store", "ts-config", "log-config", "cpp-log-config",
-        "plugins-path", "ppath", "workflow-store", "grpc-management-port"}) {
-    if (name == word) return *has_value = true;
-  }
-  *has_value = false;
-  for (const char* word : {"start", "foreground", "ncs", "no-config-snapshots",
-                           "disable-token-auth", "disable-token", "dt",
-                           "enable-model-api", "model-api-enabled"}) {
-    if (name == word) return true;
-  }
-  return false;
-}
-
-void TakeTorchServeFlag(const std::string& name, std::string value,
+void TakeTorchServeFlag(std::string_view name, std::string value,
                         torchserve::ProfileSources& sources) {
   if (name == "model-store") sources.model_store = std::move(value);
   if (name == "workflow-store") sources.workflow_store = std::move(value);
@@ -70,12 +54,8 @@ void TakeTorchServeFlag(const std::string& name, std::string value,
     sources.grpc_management_port = std::move(value);
   }
   if (name == "ts-config") sources.ts_config = std::move(value);
-  if (name.starts_with("disable-token") || name == "dt") {
-    sources.disable_token_auth = true;
-  }
-  if (name == "enable-model-api" || name == "model-api-enabled") {
-    sources.enable_model_api = true;
-  }
+  if (name == "disable-token-auth") sources.disable_token_auth = true;
+  if (name == "enable-model-api") sources.enable_model_api = true;
 }
 
 // Whether the line says --profile torchserve; it decides what other words mean.
@@ -105,6 +85,31 @@ config::ModelSettings ModelArgument(const std::string& text) {
   return model;
 }
 
+// A flag of ServeFlags by its name.
+Status TakeFlag(std::string_view name, const std::string& value,
+                CommandLine& line) {
+  if (name == "config") {
+    line.sources.config_file = value;
+  } else if (name == "model") {
+    line.sources.models.push_back(ModelArgument(value));
+  } else if (name == "print-config") {
+    line.print_config = true;
+  } else if (name == "pull") {
+    line.pull = true;
+  } else if (name == "model-sha256") {
+    line.sha256.push_back(value);
+  } else if (name == "exit-on-error") {
+    if (value != "true" && value != "false") {
+      return InvalidArgument("--exit-on-error is '" + value +
+                             "' but must be true or false");
+    }
+    line.exit_on_error = value == "true";
+  } else if (name == "help-all") {
+    line.help = line.help_all = true;
+  }
+  return OkStatus();  // what --profile says is known before
+}
+
 StatusOr<CommandLine> Parse(Args args) {
   CommandLine line;
   ASSIGN_OR_RETURN(const bool torchserve, IsTorchServeProfile(args));
@@ -113,18 +118,6 @@ StatusOr<CommandLine> Parse(Args args) {
     const std::string& arg = args[i];
     if (arg == "--help" || arg == "-h") {
       line.help = true;
-      continue;
-    }
-    if (arg == "--help-all") {
-      line.help = line.help_all = true;
-      continue;
-    }
-    if (arg == "--print-config") {
-      line.print_config = true;
-      continue;
-    }
-    if (arg == "--pull") {
-      line.pull = true;
       continue;
     }
     if (arg.size() < 2 || arg[0] != '-') {
@@ -143,10 +136,6 @@ StatusOr<CommandLine> Parse(Args args) {
       value = name.substr(equals + 1);
       name.resize(equals);
     }
-    if (name == "profile") {
-      if (!value.has_value()) ++i;
-      continue;
-    }
     if (torchserve && name == "models") {  // all words up to the next flag
       if (value.has_value()) line.torchserve->models.push_back(*value);
       while (i + 1 < args.size() && !args[i + 1].starts_with('-')) {
@@ -154,29 +143,20 @@ StatusOr<CommandLine> Parse(Args args) {
       }
       continue;
     }
-    bool wants_value = false;
-    if (torchserve && IsTorchServeFlag(name, &wants_value)) {
-      if (wants_value && !value.has_value()) {
-        if (i + 1 == args.size()) {
-          return InvalidArgument(arg + " needs a value after it");
-        }
-        value = args[++i];
-      }
-      TakeTorchServeFlag(name, value.value_or(""), *line.torchserve);
-      continue;
+    const ServeFlag* const ours = FindServeFlag(ServeFlags(), name);
+    const ServeFlag* const theirs =
+        torchserve ? FindServeFlag(TorchServeFlags(), name) : nullptr;
+    const ServeFlag* const flag = theirs != nullptr ? theirs : ours;
+    bool is_switch = flag != nullptr && flag->value.empty();
+    if (flag == nullptr) {
+      const config::FlagKind kind = config::KindOfFlag(name);
+      if (kind == config::FlagKind::kUnknown) return config::UnknownFlag(name);
+      is_switch = kind == config::FlagKind::kSwitch;
+    } else if (is_switch && value.has_value()) {
+      return InvalidArgument("--" + name + " takes no value");
     }
-    const bool is_config = name == "config";
-    // What vLLM, llama.cpp and SGLang call the positional argument.
-    const bool is_model = name == "model" || name == "m" ||
-                          name == "model-path" || name == "model_path";
-    const bool is_sum = name == "model-sha256" || name == "model_sha256";
-    const bool is_exit = name == "exit-on-error" || name == "exit_on_error";
-    const config::FlagKind kind = is_config || is_model || is_sum || is_exit
-                                      ? config::FlagKind::kValue
-                                      : config::KindOfFlag(name);
-    if (kind == config::FlagKind::kUnknown) return config::UnknownFlag(name);
     if (!value.has_value()) {
-      if (kind == config::FlagKind::kSwitch) {
+      if (is_switch) {
         value = "true";
       } else if (i + 1 < args.size()) {
         value = args[++i];
@@ -184,18 +164,10 @@ StatusOr<CommandLine> Parse(Args args) {
         return InvalidArgument(arg + " needs a value after it");
       }
     }
-    if (is_exit) {
-      if (*value != "true" && *value != "false") {
-        return InvalidArgument("--exit-on-error is '" + *value +
-                               "' but must be true or false");
-      }
-      line.exit_on_error = *value == "true";
-    } else if (is_sum) {
-      line.sha256.push_back(*value);
-    } else if (is_config) {
-      line.sources.config_file = *value;
-    } else if (is_model) {
-      line.sources.models.push_back(ModelArgument(*value));
+    if (theirs != nullptr) {
+      TakeTorchServeFlag(theirs->name, *std::move(value), *line.torchserve);
+    } else if (ours != nullptr) {
+      RETURN_IF_ERROR(TakeFlag(ours->name, *value, line));
     } else {
       line.sources.flags.emplace_back(name, *value);
     }
@@ -220,34 +192,11 @@ std::string HelpText(bool all) {
       "\n",
       0, width);
   constexpr size_t kColumn = 32;
-  text += HelpEntry("  --config FILE", "settings in YAML", kColumn, width);
-  text += HelpEntry("  --model MODEL", "as the argument MODEL; also -m",
-                    kColumn, width);
-  text += HelpEntry("  --print-config",
-                    "the effective settings and where each comes from", kColumn,
-                    width);
-  if (all) {
-    text += HelpEntry("  --profile torchserve",
-                      "TorchServe's ports, APIs, archives and command line: "
-                      "--model-store, --models, --ts-config, --ncs, "
-                      "--enable-model-api, --disable-token-auth",
-                      kColumn, width);
-    text += HelpEntry("  --pull",
-                      "pull models given by address (hf://org/repo) that the "
-                      "cache lacks",
-                      kColumn, width);
-    text += HelpEntry("  --model-sha256 DIGEST",
-                      "of the model's file, checked at start; one for each "
-                      "model, in their order",
-                      kColumn, width);
-    text += HelpEntry("  --exit-on-error BOOL",
-                      "false: a model that cannot be loaded at the start is "
-                      "left out and the others serve; true: the server ends "
-                      "(default true; mode poll never ends for it)",
-                      kColumn, width);
-  } else {
-    text += HelpEntry("  --help-all", "every flag, with bounds and aliases",
-                      kColumn, width);
+  for (const ServeFlag& flag : ServeFlags()) {
+    if (flag.in_help == (all ? InHelp::kBrief : InHelp::kFull)) continue;
+    std::string shown = "  --" + std::string(flag.name);
+    if (!flag.value.empty()) shown.append(" ").append(flag.value);
+    text += HelpEntry(shown, flag.help, kColumn, width);
   }
   return text + "\n" + config::FlagsHelp(width, all) + ExamplesText("serve");
 }

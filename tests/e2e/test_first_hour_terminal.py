@@ -143,6 +143,8 @@ def test_completions_of_bash_are_those_of_the_program(tmp_path):
     assert "amx" in complete("serve", "--isa", "")
     assert complete("serve", "--log-format", "=", "j") == ["json"]
     assert complete("serve", "--config", "") == [], "the shell names files"
+    assert complete("serve", "--exit-on-error", "") == ["true", "false"]
+    assert complete("serve", "--profile", "=", "t") == ["torchserve"]
     assert complete("bench", "--re") == ["--reps"]
     assert run("completion", "tcsh").returncode == 2
 
@@ -152,6 +154,12 @@ def test_completions_name_every_verb_and_setting(shell):
     script = run("completion", shell).stdout
     for word in [*VERBS, "kv-cache-dtype", "iters", "temperature"]:
         assert word in script
+    # Those that are no settings, too, and TorchServe's.
+    flags = re.findall(r"^  --([a-z][\w-]*)", run("serve", "--help-all").stdout,
+                       re.M)
+    assert {"pull", "model-sha256", "exit-on-error", "profile"} < set(flags)
+    for flag in [*flags, "help-all", "model-store", "ts-config"]:
+        assert ("-l " if shell == "fish" else "--") + flag in script
     if shell == "bash":
         subprocess.run(["bash", "-n"], input=script, text=True, check=True)
 
