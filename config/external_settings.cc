@@ -53,6 +53,10 @@ StatusOr<ExternalSettings> ReadExternal(const YAML::Node& node) {
         settings.command.push_back(word.as<std::string>());
       }
     } else if (key == "environment") {
+      if (!entry.second.IsMap() && !entry.second.IsNull()) {
+        return WrongSetting("external",
+                            "environment needs a map such as {NAME: value}");
+      }
       for (const auto& variable : entry.second) {
         settings.environment[variable.first.as<std::string>()] =
             variable.second.as<std::string>();

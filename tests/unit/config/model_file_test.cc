@@ -6,6 +6,7 @@
 #include <string>
 
 #include "config/drift_settings.h"
+#include "config/external_settings.h"
 #include "config/micro_batching_settings.h"
 #include "config/ragged_settings.h"
 #include "config/session_settings.h"
@@ -180,6 +181,20 @@ TEST(ModelFile, ErrorsNameLineAndKey) {
         "version_labels: {a/b: 1}", "version_labels: {a: b}",
         "version_labels: {'': 1}"}) {
     EXPECT_THAT(Refused(labels), StartsWith("config.yaml line 1: ")) << labels;
+  }
+}
+
+TEST(ModelFile, VariablesOfAHandlerAreAMap) {
+  const std::string begin = "external: {command: [a], environment: ";
+  const auto file = Read(begin + "{A: 1, B: ''}}");
+  ASSERT_TRUE(file.ok()) << file.status().ToString();
+  EXPECT_EQ(file->pipeline.external->environment.at("A"), "1");
+  EXPECT_EQ(file->pipeline.external->environment.at("B"), "");
+  EXPECT_TRUE(Read(begin + "}").ok());
+  for (const char* other : {"A=1}", "[A=1]}", "''}"}) {
+    EXPECT_THAT(Refused(begin + other),
+                HasSubstr("environment needs a map such as {NAME: value}"))
+        << other;
   }
 }
 
