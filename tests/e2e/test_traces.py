@@ -1,5 +1,6 @@
 """W3C trace context in and out, and spans at a collector."""
 import json
+import re
 import time
 import urllib.error
 import urllib.request
@@ -27,6 +28,14 @@ def post(server, path, body, **headers):
             return answer.status, answer.headers
     except urllib.error.HTTPError as error:
         return error.code, error.headers
+
+
+def test_the_readme_names_every_variable():
+    source = (REPO / "server/tracing/otlp_exporter.cc").read_text()
+    names = set(re.findall(r'"(OTEL_\w+)"', source))
+    readme = (REPO / "deploy/observability/README.md").read_text()
+    assert len(names) >= 7
+    assert names == set(re.findall(r"`(OTEL_\w+)`", readme))
 
 
 COMPLETE = {"model": MODEL_ID, "prompt": "Once", "max_tokens": 8,
