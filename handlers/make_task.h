@@ -27,6 +27,8 @@ struct TaskParts {
   TensorHandler* tensors = nullptr;  // the graph
   Pool* pool = nullptr;
   int64_t max_rows = 1;  // of one request to the graph
+  // Of all pictures of a request, as tensors that wait for the graph.
+  int64_t max_input_bytes = int64_t{1} << 30;
   // Stages that overlap; null: none. Of tasks over pictures.
   std::shared_ptr<const config::MicroBatchingSettings> micro_batching = {};
   int64_t max_queue_size = config::CommonSettings::kMaxQueueSize;

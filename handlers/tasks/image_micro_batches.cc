@@ -1,6 +1,7 @@
 // The graph gets a micro-batch as one request of several rows where it takes
-// rows, else a request for each picture. Its outputs are parted by rows again:
-// the answer of a picture is made from what belongs to it alone.
+// rows and the pictures have one size, else a request for each picture. Its
+// outputs are parted by rows again: the answer of a picture is made from what
+// belongs to it alone.
 #include "handlers/tasks/image_micro_batches.h"
 
 #include <algorithm>
@@ -31,9 +32,17 @@ struct Model {
 
 // One request. Each micro-batch touches its own parts alone.
 struct Work {
+  explicit Work(int64_t max_input_bytes) : bytes(max_input_bytes) {}
   TaskRequest request;
+  InputBytes bytes;
   std::shared_ptr<ItemGather> gather;
 };
+
+bool HaveOneSize(const std::vector<ImageRow>& rows) {
+  return std::ranges::all_of(rows, [&](const ImageRow& row) {
+    return row.tensor.shape() == rows.front().tensor.shape();
+  });
+}
 
 // Rows of the same type and sizes, one behind the other.
 Tensor Join(const std::vector<ImageRow>& rows) {
@@ -43,6 +52,8 @@ Tensor Join(const std::vector<ImageRow>& rows) {
   Tensor joined = Tensor::Make(first.dtype(), shape);
   std::byte* to = joined.bytes();
   for (const ImageRow& row : rows) {
+    CHECK(row.tensor.shape() == first.shape(),
+          "rows of a tensor have one size");
     std::memcpy(to, row.tensor.bytes(),
                 static_cast<size_t>(row.tensor.num_bytes()));
     to += row.tensor.num_bytes();
@@ -133,13 +144,14 @@ class ImageMicroBatch final : public MicroBatch {
   }
 
  private:
-  // The pictures, as one tensor where the graph takes rows.
+  // The pictures, as one tensor where the graph takes rows and they have one
+  // size. Of those that have several the batcher joins what it can.
   Status ReadAll() {
     for (size_t i = 0; i < count_; ++i) {
       ASSIGN_OR_RETURN(ImageRow row, Read(first_ + i));
       rows_.push_back(std::move(row));
     }
-    if (count_ > 1 && model_.parts.max_rows > 1) {
+    if (count_ > 1 && model_.parts.max_rows > 1 && HaveOneSize(rows_)) {
       joined_ = true;
       Tensor tensor = Join(rows_);
       for (ImageRow& row : rows_) row.tensor = {};
@@ -160,8 +172,11 @@ class ImageMicroBatch final : public MicroBatch {
     }
     StatusOr<ImageRow> row = model_.input.Read(request.parts[image_idx]);
     request.parts[image_idx].bytes = {};
-    if (row.ok() || request.parts.size() == 1) return row;
-    return row.status().Prefixed("picture " + std::to_string(image_idx));
+    Status status = row.status();
+    if (row.ok()) status = work_->bytes.Take(row->tensor.num_bytes());
+    if (status.ok()) return row;
+    if (request.parts.size() == 1) return status;
+    return status.Prefixed("picture " + std::to_string(image_idx));
   }
 
   // The first failure of a request is its answer.
@@ -196,7 +211,7 @@ class MicroBatchedImageTask final : public TaskHandler {
     }
     if (!status.ok()) return done(status);
     const size_t num_images = request.parts.size();
-    auto work = std::make_shared<Work>();
+    auto work = std::make_shared<Work>(model_.parts.max_input_bytes);
     work->request = std::move(request);
     work->gather = std::make_shared<ItemGather>(num_images, OnPool(done), stop);
     const auto size = static_cast<size_t>(std::clamp<int64_t>(

@@ -16,8 +16,6 @@ namespace {
 using Json = nlohmann::ordered_json;
 
 constexpr size_t kMaxImages = 64;
-// Of all pictures of a request, as tensors that wait for the graph.
-constexpr int64_t kMaxInputBytes = int64_t{1} << 30;
 
 const Json& ParametersOf(const Json* parameters) {
   static const Json kNone = Json::object();
@@ -39,12 +37,12 @@ class ImageTask final : public TaskHandler {
     const size_t num_images = request.parts.size();
     const auto gather =
         std::make_shared<ItemGather>(num_images, std::move(done), stop);
-    int64_t bytes_left = kMaxInputBytes;
+    InputBytes bytes(parts_.max_input_bytes);
     for (size_t i = 0; i < num_images; ++i) {
       Status status = stop.stop_requested()
                           ? Cancelled("the client left")
                           : CatchOutOfMemory([&] {
-                              return StartOne(request, i, gather, bytes_left);
+                              return StartOne(request, i, gather, bytes);
                             });
       if (status.ok()) continue;
       if (num_images > 1) {
@@ -61,17 +59,11 @@ class ImageTask final : public TaskHandler {
   // What fails here is the picture's fault, or there is no place.
   Status StartOne(TaskRequest& request, size_t image_idx,
                   const std::shared_ptr<ItemGather>& gather,
-                  int64_t& bytes_left) const {
+                  InputBytes& bytes) const {
     // Before the work of decoding, which a response cache needs.
     RETURN_IF_ERROR(HasPlaceBy(*parts_.tensors, request.deadline));
     ASSIGN_OR_RETURN(ImageRow row, input_.Read(request.parts[image_idx]));
-    bytes_left -= row.tensor.num_bytes();
-    if (bytes_left < 0) {
-      return InvalidArgument("the pictures of the request become more than " +
-                             std::to_string(kMaxInputBytes) +
-                             " bytes of input; send them in several requests")
-          .At("inputs");
-    }
+    RETURN_IF_ERROR(bytes.Take(row.tensor.num_bytes()));
     request.parts[image_idx].bytes = {};
     TensorRequest one;
     one.inputs.push_back({input_.name(), std::move(row.tensor)});
@@ -98,6 +90,17 @@ class ImageTask final : public TaskHandler {
 };
 
 }  // namespace
+
+Status InputBytes::Take(int64_t bytes) {
+  // Only the sum counts.
+  const int64_t left =
+      left_.fetch_sub(bytes, std::memory_order_relaxed) - bytes;
+  if (left >= 0) return OkStatus();
+  return InvalidArgument("the pictures of the request become more than " +
+                         std::to_string(most_) +
+                         " bytes of input; send them in several requests")
+      .At("inputs");
+}
 
 Status CheckImages(const TaskRequest& request, const ImageAnswer& answer) {
   if (request.parts.empty() || request.parts.size() > kMaxImages) {

@@ -3,6 +3,8 @@
 // computed the next one is read. The batcher joins rows as it likes.
 #pragma once
 
+#include <atomic>
+#include <cstdint>
 #include <memory>
 #include <nlohmann/json_fwd.hpp>
 #include <string>
@@ -25,6 +27,18 @@ class ImageAnswer {
   virtual StatusOr<std::string> Make(
       const TensorResponse& outputs, const models::ImagePlacement& placement,
       const nlohmann::ordered_json& parameters) const = 0;
+};
+
+// Counts what the pictures of a request become. Thread-safe.
+class InputBytes {
+ public:
+  explicit InputBytes(int64_t most) : most_(most), left_(most) {}
+  // INVALID_ARGUMENT when they are more than `most` together.
+  Status Take(int64_t bytes);
+
+ private:
+  const int64_t most_;
+  std::atomic<int64_t> left_;
 };
 
 // Before any work: the number of pictures, the parameters.

@@ -140,13 +140,14 @@ class ImageTaskTest : public testing::Test {
   }
 
   std::unique_ptr<TaskHandler> MakeMicro(config::MicroBatchingSettings stages,
-                                         int64_t max_rows) {
+                                         int64_t max_rows,
+                                         std::vector<int64_t> dims = {-1, 3, 4,
+                                                                      4}) {
     config::TaskSettings settings;
     settings.kind = config::TaskKind::kClassify;
     settings.activation = "none";
     settings.image.rescale_factor = "1";
-    graph_ = std::make_unique<MeansHandler>(std::vector<int64_t>{-1, 3, 4, 4},
-                                            DType::kF32);
+    graph_ = std::make_unique<MeansHandler>(std::move(dims), DType::kF32);
     auto handler = MakeTaskHandler(
         {.model = "m",
          .path = "none/1/model.onnx",
@@ -190,6 +191,12 @@ config::TaskSettings Plain() {
   config::TaskSettings settings;
   settings.activation = "none";
   settings.image.rescale_factor = "1";
+  return settings;
+}
+
+config::TaskSettings Classify() {
+  config::TaskSettings settings = Plain();
+  settings.kind = config::TaskKind::kClassify;
   return settings;
 }
 
@@ -286,6 +293,46 @@ TEST_F(ImageTaskTest, MicroBatchesAnswerWithTheSameBits) {
           "[" + std::to_string(std::min<int64_t>(rows, 5)) + ", 3, 4, 4]";
       EXPECT_THAT(graph_->shapes, ::testing::Contains(first));
     }
+  }
+}
+
+TEST_F(ImageTaskTest, AMicroBatchOfSeveralSizesAnswersWithTheSameBits) {
+  const std::vector<int64_t> any_size = {-1, 3, -1, -1};
+  // 17 x 23, 29 x 37, 1 x 1 (height x width)
+  for (const std::vector<std::string>& names :
+       {std::vector<std::string>{"png/rgb8", "png/1x1", "jpeg/420"},
+        std::vector<std::string>{"png/1x1", "jpeg/420", "png/1x1"},
+        std::vector<std::string>{"png/rgb8", "png/rgb8", "png/1x1"}}) {
+    std::vector<std::string> files;
+    for (const std::string& name : names) files.push_back(File(name));
+    auto plain = Make(Plain(), any_size);
+    ASSERT_TRUE(plain.ok()) << plain.status().ToString();
+    const std::string wanted = Ask(**plain, files);
+    const std::vector<std::string> shapes = graph_->shapes;
+    auto micro = MakeMicro({.micro_batch_size = 3}, 32, any_size);
+    EXPECT_EQ(AskAndWait(*micro, files), wanted);
+    EXPECT_EQ(graph_->shapes, shapes);
+  }
+}
+
+TEST_F(ImageTaskTest, PicturesOfTooManyBytesTogetherAreRefused) {
+  constexpr int64_t kPictureBytes = int64_t{3} * 4 * 4 * 4;
+  ASSERT_TRUE(Make(Plain()).ok());  // the graph
+  for (const bool is_micro : {false, true}) {
+    auto handler = MakeTaskHandler(
+        {.model = "m",
+         .path = "none/1/model.onnx",
+         .settings = std::make_shared<config::TaskSettings>(Classify()),
+         .tensors = graph_.get(),
+         .max_input_bytes = 2 * kPictureBytes,
+         .micro_batching =
+             is_micro ? std::make_shared<config::MicroBatchingSettings>()
+                      : nullptr});
+    ASSERT_TRUE(handler.ok()) << handler.status().ToString();
+    const std::string file = File("png/rgb8");
+    EXPECT_TRUE(AskAndWait(**handler, {file, file}).starts_with('['));
+    EXPECT_THAT(AskAndWait(**handler, {file, file, file}),
+                HasSubstr("become more than 384 bytes of input"));
   }
 }
 
