@@ -13,6 +13,13 @@ bool IsPrompt(const SequenceView& view) {
   return view.waits_for < 0 && !view.fetching;
 }
 
+// Running prompts, and waiting sequences that start.
+bool HasPromptRows(const Plan& plan, std::span<const SequenceView> views) {
+  return std::ranges::any_of(plan.rows, [&](const PlannedRows& rows) {
+    return IsPrompt(views[rows.sequence]);
+  });
+}
+
 }  // namespace
 
 bool HoldBack(std::span<SequenceView> views) {
@@ -63,7 +70,7 @@ bool AskingTenants::Several(Clock::Time now) const {
 Plan FairSteps::Make(std::span<SequenceView> views, const Planner& plan) {
   if (!held_ && HoldBack(views)) {
     Plan made = plan(views);
-    held_ = !made.rows.empty();
+    held_ = HasPromptRows(made, views);
     if (held_) return made;
   }
   held_ = false;

@@ -67,7 +67,8 @@ class FairSteps {
  public:
   using Planner = std::function<Plan(std::span<const SequenceView>)>;
 
-  // With HoldBack, unless the last step did so or the prompt does not fit.
+  // With HoldBack, unless the last step did so or no prompt gets rows by it,
+  // for want of a place, of pages or of samples.
   Plan Make(std::span<SequenceView> views, const Planner& plan);
 
  private:

@@ -187,6 +187,20 @@ inline void CheckBudget(const std::vector<SequenceView>& views,
   }
 }
 
+// Others are held back for rows of a prompt alone.
+inline void CheckHoldsForPrompts(const std::vector<SequenceView>& views,
+                                 const Plan& plan) {
+  if (std::ranges::none_of(views, [](const SequenceView& view) {
+        return view.held && view.running;
+      })) {
+    return;
+  }
+  ASSERT_TRUE(std::ranges::any_of(plan.rows, [&](const PlannedRows& rows) {
+    const SequenceView& view = views[rows.sequence];
+    return !view.running || view.num_tokens - view.num_computed > 1;
+  })) << "decodes are held back for nothing";
+}
+
 // All of it; how many waited for a page that was being computed.
 inline int64_t CheckPlan(const std::vector<SequenceView>& views,
                          const Plan& plan, const PolicyLimits& limits) {
@@ -195,6 +209,7 @@ inline int64_t CheckPlan(const std::vector<SequenceView>& views,
   CheckOrder(views, plan, limits, waits);
   CheckDrafts(views, plan, limits);
   CheckBudget(views, plan, limits);
+  CheckHoldsForPrompts(views, plan);
   return waits;
 }
 

@@ -11,6 +11,7 @@
 namespace millrace::scheduler {
 namespace {
 
+using ::testing::Contains;
 using ::testing::ElementsAre;
 using ::testing::IsEmpty;
 
@@ -88,6 +89,30 @@ TEST(HoldBack, APromptThatFindsNoPlaceHoldsNobody) {
   full.max_seqs = 2;
   EXPECT_THAT(Next(steps, views, full), ElementsAre(1, 2));
   EXPECT_THAT(Next(steps, views), ElementsAre(0));
+}
+
+TEST(HoldBack, APromptThatFindsNoPlaceBesideADecodeOfItsTenantHoldsNobody) {
+  FairSteps steps;
+  PolicyLimits full = kLimits;
+  full.max_seqs = 3;
+  const std::vector<SequenceView> views = {
+      Of(1, Decoding(9)), Of(1, Waiting(50)), Of(2, Decoding(9)),
+      Of(2, Decoding(9))};
+  for (int i = 0; i < 3; ++i) {
+    EXPECT_THAT(Next(steps, views, full), ElementsAre(0, 2, 3));
+  }
+  // A slot is free, but its tenant has all that one may take.
+  PolicyLimits wide = kLimits;
+  wide.max_seqs = 16;
+  std::vector<SequenceView> most(14, Of(1, Decoding(9)));
+  most.push_back(Of(1, Waiting(50)));
+  most.push_back(Of(2, Decoding(9)));
+  EXPECT_THAT(Next(steps, most, wide), Contains(15));
+  // Its pages are lacking.
+  const std::vector<SequenceView> large = {
+      Of(1, Decoding(9)), Of(1, Waiting(11 * 64)), Of(2, Decoding(9))};
+  EXPECT_THAT(Next(steps, large), ElementsAre(0, 2));
+  EXPECT_THAT(Next(steps, views), ElementsAre(0, 1));
 }
 
 TEST(HoldBack, APromptThatWaitsForPagesHoldsNobody) {
