@@ -92,7 +92,8 @@ void VisitBatchSettings(GraphSettings& s, const SettingVisitor& visit) {
          .help = "sizes of batches that are sent at once, such as 4,8"},
         &s.preferred_batch_size);
   visit({.name = "preserve_ordering",
-         .help = "results of a graph leave in the order of the requests"},
+         .help = "results of a graph leave in the order of the requests; not "
+                 "with several priority_levels or timeout_action delay"},
         &s.preserve_ordering);
   visit({.name = "priority_levels",
          .help = "levels of priority of requests, 1 is first; 0: none",

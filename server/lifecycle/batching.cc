@@ -64,6 +64,35 @@ scheduler::QueuePolicy PolicyOf(const config::QueueLevelSettings& settings) {
           .max_queue_size = static_cast<int32_t>(settings.max_queue_size)};
 }
 
+// A request that waits behind later ones would hold up all their results.
+// Source: model_config_utils.cc of Triton refuses the same.
+Status CheckOrdering(const scheduler::BatchingOptions& options) {
+  if (!options.preserve_ordering) return OkStatus();
+  if (options.priority_levels > 1) {
+    return InvalidArgument("preserve_ordering is set but priority_levels is " +
+                           std::to_string(options.priority_levels) +
+                           "; results leave in the order of the requests only "
+                           "where there is one level: lower it or leave "
+                           "preserve_ordering out")
+        .At("preserve_ordering");
+  }
+  const auto delays = [](const scheduler::QueuePolicy& policy) {
+    return policy.timeout_action == scheduler::TimeoutAction::kDelay &&
+           (policy.default_timeout.count() > 0 ||
+            policy.allow_timeout_override);
+  };
+  bool any_delays = delays(options.default_queue_policy);
+  for (const auto& [level, policy] : options.priority_queue_policies) {
+    any_delays = any_delays || delays(policy);
+  }
+  if (!any_delays) return OkStatus();
+  return InvalidArgument(
+             "preserve_ordering is set but timeout_action is delay, by which a "
+             "request waits behind later ones; say reject or leave "
+             "preserve_ordering out")
+      .At("preserve_ordering");
+}
+
 // Appends the parts of so many instances of one node.
 void DivideNode(const config::CpuSet& node, int64_t count,
                 std::vector<config::CpuSet>& teams) {
@@ -126,6 +155,7 @@ StatusOr<scheduler::BatchingOptions> BatchingOf(
     options.priority_queue_policies[static_cast<int32_t>(level)] =
         PolicyOf(policy);
   }
+  RETURN_IF_ERROR(CheckOrdering(options));
   return options;
 }
 

@@ -48,7 +48,6 @@ TEST(Batching, SettingsReachTheQueue) {
   settings.max_batch_size = 8;
   settings.max_queue_delay_us = 500;
   settings.preferred_batch_size = {"8", "4"};
-  settings.preserve_ordering = true;
   settings.priority_levels = 4;
   settings.queue_timeout_us = 2000;
   settings.queue_timeout_action = "delay";
@@ -59,7 +58,7 @@ TEST(Batching, SettingsReachTheQueue) {
   EXPECT_TRUE(options->refuse_larger);
   EXPECT_EQ(options->max_queue_delay, std::chrono::microseconds(500));
   EXPECT_THAT(options->preferred_batch_sizes, ElementsAre(4, 8));
-  EXPECT_TRUE(options->preserve_ordering);
+  EXPECT_FALSE(options->preserve_ordering);
   EXPECT_EQ(options->priority_levels, 4);
   EXPECT_EQ(options->default_priority_level, 2);
   EXPECT_EQ(options->default_queue_policy.default_timeout,
@@ -87,6 +86,39 @@ TEST(Batching, LevelsHaveTheirOwnPolicies) {
   EXPECT_EQ(second.max_queue_size, 5);
   settings.priority_queue_policy[3] = {};
   EXPECT_THAT(Refusal(settings, kJoinable), HasSubstr("has level 3"));
+}
+
+TEST(Batching, OrderIsPreservedWhereNoRequestWaitsBehindLaterOnes) {
+  config::GraphSettings settings;
+  settings.preserve_ordering = true;
+  const auto is_taken = [&] {
+    const auto options = BatchingOf(settings, kJoinable);
+    EXPECT_TRUE(options.ok() || options.status().field() == "preserve_ordering")
+        << options.status().ToString();
+    EXPECT_TRUE(!options.ok() || options->preserve_ordering);
+    return options.ok();
+  };
+  EXPECT_TRUE(is_taken());
+  settings.priority_levels = 1;
+  settings.queue_timeout_us = 2000;
+  EXPECT_TRUE(is_taken());
+  settings.priority_levels = 2;
+  EXPECT_FALSE(is_taken());
+  EXPECT_THAT(Refusal(settings, kJoinable), HasSubstr("priority_levels is 2"));
+  settings.priority_levels = 1;
+  settings.queue_timeout_action = "delay";
+  EXPECT_FALSE(is_taken());
+  EXPECT_THAT(Refusal(settings, kJoinable), HasSubstr("timeout_action is"));
+  // Without a timeout nothing is delayed, unless requests may have one.
+  settings.queue_timeout_us = 0;
+  EXPECT_TRUE(is_taken());
+  settings.allow_timeout_override = true;
+  EXPECT_FALSE(is_taken());
+  settings.queue_timeout_action = "reject";
+  EXPECT_TRUE(is_taken());
+  settings.priority_queue_policy[1] = {.timeout_us = 30,
+                                       .timeout_action = "delay"};
+  EXPECT_FALSE(is_taken());
 }
 
 TEST(Batching, ContradictionsNameTheirSetting) {
