@@ -93,6 +93,10 @@ void GenerateSession::HoldCall() {
   if (!must_come && request_.options.constraint) return;
   models::OutputConstraint call = CallConstraint(parts_->formats, *chat);
   if (!call) return;
+  // The client's tokens may spell no call that fits.
+  if (!request_.options.allowed_token_ids.empty() && MayRunFreely(*chat)) {
+    return;
+  }
   // Where a call must come there is no content to be constrained.
   request_.options.constraint = std::move(call);
   holds_call_ = true;
@@ -125,6 +129,13 @@ Status GenerateSession::TakeGrammar(const models::CompiledGrammar& grammar) {
   // A grammar that came late is not used.
   RETURN_IF_ERROR(CheckStillWanted());
   if (grammar.ok()) {
+    if (holds_call_ && !request_.options.allowed_token_ids.empty()) {
+      return InvalidArgument(
+                 "allowed_token_ids cannot be used together with tools whose "
+                 "calls are held to their schemas, by tool_choice or strict; "
+                 "leave one of them out")
+          .At("allowed_token_ids");
+    }
     grammar_ = *grammar;
   } else if (!holds_call_) {
     return grammar.status();
@@ -207,9 +218,10 @@ Status GenerateSession::SubmitAll() {
   ASSIGN_OR_RETURN(scheduler::GenerateTask task,
                    MakeTask(*parts_, request_, std::move(prompt.ids)));
   task.embeddings = std::move(prompt.embeddings);
-  task.sampling.grammar =
+  ASSIGN_OR_RETURN(
+      task.sampling.grammar,
       WithReasoning(*parts_, request_, task.prompt, std::move(grammar_),
-                    /*of_content=*/!holds_call_);
+                    /*of_content=*/!holds_call_));
   task.num_completions = static_cast<int32_t>(siblings_.size()) + 1;
   if (!siblings_.empty()) {
     task.fork_group = std::make_shared<scheduler::ForkGroup>();

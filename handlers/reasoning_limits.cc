@@ -1,9 +1,13 @@
 #include "handlers/reasoning_limits.h"
 
+#include <algorithm>
 #include <nlohmann/json.hpp>
 #include <optional>
+#include <string>
+#include <string_view>
 #include <utility>
 #include <variant>
+#include <vector>
 
 #include "handlers/generate_prompt.h"
 #include "handlers/json_fields.h"
@@ -27,6 +31,23 @@ std::optional<int64_t> BudgetOf(const ChatPrompt& chat) {
   return budget->get<int64_t>();
 }
 
+// With the budget used up, the closing tag is all that may come.
+Status CheckMayClose(const GenerateOptions& options, std::string_view tag,
+                     const std::vector<int32_t>& ids) {
+  const std::vector<int32_t>& allowed = options.allowed_token_ids;
+  for (const int32_t id : ids) {
+    if (allowed.empty() || std::ranges::find(allowed, id) != allowed.end()) {
+      continue;
+    }
+    return InvalidArgument("allowed_token_ids lacks " + std::to_string(id) +
+                           ", a token of '" + std::string(tag) +
+                           "', with which reasoning ends after its budget; "
+                           "add it or leave the budget out")
+        .At("allowed_token_ids");
+  }
+  return OkStatus();
+}
+
 }  // namespace
 
 Status ReadReasoningBudget(const nlohmann::ordered_json& body,
@@ -42,7 +63,7 @@ Status ReadReasoningBudget(const nlohmann::ordered_json& body,
   return OkStatus();
 }
 
-std::shared_ptr<const models::TokenGrammar> WithReasoning(
+StatusOr<std::shared_ptr<const models::TokenGrammar>> WithReasoning(
     const GenerateParts& parts, const GenerateRequest& request,
     std::span<const int32_t> prompt,
     std::shared_ptr<const models::TokenGrammar> grammar, bool of_content) {
@@ -71,6 +92,10 @@ std::shared_ptr<const models::TokenGrammar> WithReasoning(
   rules.budget = budget;
   rules.close_ids =
       parts.tokenizer->Encode(format->close, {.parse_special = true});
+  if (budget && rules.begun) {
+    RETURN_IF_ERROR(
+        CheckMayClose(request.options, format->close, rules.close_ids));
+  }
   rules.stop_ids = parts.tokenizer->vocabulary().eog_ids;
   rules.num_ids = parts.tokenizer->size();
   rules.piece = [tokenizer = parts.tokenizer](int32_t id) {

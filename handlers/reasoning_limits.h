@@ -24,8 +24,9 @@ Status ReadReasoningBudget(const nlohmann::ordered_json& body,
 // The grammar of a completion with what its reasoning is held to: `grammar` as
 // it is (it may be null) where reasoning changes nothing. The completion's
 // prompt was encoded to `prompt`. `of_content`: the grammar holds what stands
-// behind the reasoning. The result keeps the parts' tokenizer.
-std::shared_ptr<const models::TokenGrammar> WithReasoning(
+// behind the reasoning. The result keeps the parts' tokenizer. INVALID_ARGUMENT
+// when allowed_token_ids lacks the tag that ends reasoning which has begun.
+StatusOr<std::shared_ptr<const models::TokenGrammar>> WithReasoning(
     const GenerateParts& parts, const GenerateRequest& request,
     std::span<const int32_t> prompt,
     std::shared_ptr<const models::TokenGrammar> grammar, bool of_content);

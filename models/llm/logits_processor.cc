@@ -42,6 +42,7 @@ class Grammar final : public LogitsProcessor {
   int32_t num_strayed_ = 0;  // last tokens, which the matcher has not seen
 };
 
+// Where a grammar allows none of these tokens, it holds alone.
 // Source: allowed_token_ids of vLLM.
 class AllowedTokens final : public LogitsProcessor {
  public:
@@ -54,6 +55,9 @@ class AllowedTokens final : public LogitsProcessor {
   }
 
   void Restrict(std::span<uint32_t> mask) const override {
+    uint32_t any = 0;
+    for (size_t i = 0; i < mask.size(); ++i) any |= mask[i] & mask_[i];
+    if (any == 0) return;
     for (size_t i = 0; i < mask.size(); ++i) mask[i] &= mask_[i];
   }
   void Accept(int32_t) override {}

@@ -2,9 +2,13 @@
 #include <gtest/gtest.h>
 
 #include <future>
+#include <memory>
 #include <nlohmann/json.hpp>
 #include <optional>
+#include <string_view>
+#include <thread>
 #include <utility>
+#include <vector>
 
 #include "handlers/generate.h"
 #include "tests/unit/handlers/fakes.h"
@@ -236,6 +240,88 @@ TEST(GenerateConstraint, WhereItIsRefusedACallThatMayComeRunsFreely) {
   engine->Say("Hi");
   engine->End(scheduler::FinishReason::kStop);
   EXPECT_TRUE(sink->AwaitEnd().status.ok());
+}
+
+GenerateOptions WithAllowedTokens(std::string_view bytes = "{}") {
+  GenerateOptions options;
+  for (const char byte : bytes) {
+    options.allowed_token_ids.push_back(static_cast<uint8_t>(byte));
+  }
+  return options;
+}
+
+void ExpectAllowedTokensRefused(World& world, RecordingSink& sink) {
+  while (!sink.ended() && world.engine.num_submitted() == 0) {
+    std::this_thread::yield();
+  }
+  if (!sink.ended()) world.engine.Next()->End(scheduler::FinishReason::kStop);
+  const GenerateEnd end = sink.AwaitEnd();
+  EXPECT_EQ(end.status.code(), StatusCode::kInvalidArgument);
+  EXPECT_EQ(end.status.field(), "allowed_token_ids");
+  EXPECT_TRUE(end.status.reason().empty()) << end.status.reason();
+}
+
+TEST(GenerateConstraint, AllowedTokensBesideACallThatMustComeAreRefused) {
+  CallWorld world;
+  GenerateRequest may_call = MayCallRequest(WithAllowedTokens());
+  std::get<ChatPrompt>(may_call.prompt).tools =
+      std::make_shared<const nlohmann::ordered_json>(
+          nlohmann::ordered_json::parse(
+              R"([{"type": "function",
+                   "function": {"name": "f", "strict": true}}])"));
+  for (GenerateRequest& request :
+       std::vector{CallRequest(WithAllowedTokens()), std::move(may_call)}) {
+    auto sink = world.Start(std::move(request));
+    auto [constraint, done] = world.call_compiler.Next();
+    done(CompiledGrammar(std::make_shared<const NoGrammar>()));
+    ExpectAllowedTokensRefused(world, *sink);
+  }
+  EXPECT_EQ(world.engine.num_submitted(), 0u);
+  // Without the library nothing holds the call.
+  auto sink = world.Start(CallRequest(WithAllowedTokens()));
+  auto [constraint, done] = world.call_compiler.Next();
+  done(Unimplemented("no library").At(constraint.field));
+  auto engine = world.engine.Next();
+  engine->Say("{}");
+  engine->End(scheduler::FinishReason::kStop);
+  EXPECT_TRUE(sink->AwaitEnd().status.ok());
+}
+
+TEST(GenerateConstraint, BesideAllowedTokensACallThatMayComeRunsFreely) {
+  CallWorld world;
+  auto sink = world.Start(MayCallRequest(WithAllowedTokens("Hi")));
+  auto engine = world.engine.Next();
+  EXPECT_EQ(engine->task.sampling.grammar, nullptr);
+  EXPECT_EQ(engine->task.sampling.allowed_token_ids.size(), 2u);
+  engine->Say("Hi");
+  engine->End(scheduler::FinishReason::kStop);
+  EXPECT_TRUE(sink->AwaitEnd().status.ok());
+}
+
+TEST(GenerateConstraint, AllowedTokensHaveTheTagThatEndsReasoning) {
+  GrammarWorld world;
+  world.parts.formats = *ChooseFormats("none", "deepseek_r1", "");
+  world.handler = MakeGenerateHandler(world.parts);
+  const auto ask = [&](GenerateOptions options, const char* kwargs) {
+    GenerateRequest request = ChatRequest("Hi", std::move(options));
+    std::get<ChatPrompt>(request.prompt).template_kwargs =
+        std::make_shared<const nlohmann::ordered_json>(
+            nlohmann::ordered_json::parse(kwargs));
+    return world.Start(std::move(request));
+  };
+  const char* const kBudget = R"({"thinking_budget": 2})";
+  ExpectAllowedTokensRefused(world,
+                             *ask(WithAllowedTokens("</think"), kBudget));
+  EXPECT_EQ(world.engine.num_submitted(), 0u);
+  for (const auto& [bytes, kwargs] :
+       {std::pair("ab</think>", kBudget), std::pair("ab", "{}"),
+        std::pair("", kBudget)}) {
+    auto sink = ask(WithAllowedTokens(bytes), kwargs);
+    auto engine = world.engine.Next();
+    engine->Say("ab");
+    engine->End(scheduler::FinishReason::kStop);
+    EXPECT_TRUE(sink->AwaitEnd().status.ok());
+  }
 }
 
 TEST(GenerateConstraint, ContentHasItsOwnConstraintWhereACallMayCome) {

@@ -5,8 +5,13 @@
 #include <gtest/gtest.h>
 
 #include <algorithm>
+#include <memory>
 #include <random>
+#include <span>
+#include <utility>
 #include <vector>
+
+#include "models/grammar/token_grammar.h"
 
 namespace millrace::models {
 namespace {
@@ -84,6 +89,49 @@ TEST(LogitsProcessor, OnlyAllowedTokensAreLeft) {
   params.allowed_token_ids = {69, 3, 32, 3};
   EXPECT_THAT(Allowed(MakeLogitsProcessors(params, {}, kVocab)),
               ElementsAre(3, 32, 69));
+}
+
+// Allows the same tokens everywhere.
+class FixedGrammar final : public TokenGrammar {
+ public:
+  explicit FixedGrammar(std::vector<int32_t> ids) : ids_(std::move(ids)) {}
+  std::unique_ptr<GrammarMatcher> NewMatcher() const override {
+    class Matcher final : public GrammarMatcher {
+     public:
+      explicit Matcher(const std::vector<int32_t>& ids) : ids_(ids) {}
+      void Fill(std::span<uint32_t> mask) override {
+        std::ranges::fill(mask, 0u);
+        for (const int32_t id : ids_) {
+          mask[static_cast<size_t>(id) / 32] |= 1u << (id % 32);
+        }
+      }
+      bool Accept(int32_t id) override {
+        return std::ranges::count(ids_, id) > 0;
+      }
+      void Rollback(int32_t) override {}
+      std::vector<int32_t> ForcedTokens(int32_t) override { return {}; }
+
+     private:
+      const std::vector<int32_t>& ids_;
+    };
+    return std::make_unique<Matcher>(ids_);
+  }
+  int64_t memory_bytes() const override { return 0; }
+
+ private:
+  const std::vector<int32_t> ids_;
+};
+
+TEST(LogitsProcessor, AGrammarHoldsAloneWhereItAllowsNoneOfTheAllowedTokens) {
+  SamplingParams params;
+  params.grammar =
+      std::make_shared<const FixedGrammar>(std::vector<int32_t>{7, 32, 69});
+  params.allowed_token_ids = {5, 6};
+  EXPECT_THAT(Allowed(MakeLogitsProcessors(params, {}, kVocab)),
+              ElementsAre(7, 32, 69));
+  params.allowed_token_ids = {5, 32, 69};
+  EXPECT_THAT(Allowed(MakeLogitsProcessors(params, {}, kVocab)),
+              ElementsAre(32, 69));
 }
 
 TEST(LogitsProcessor, ABadWordIsForbiddenAtItsLastToken) {
