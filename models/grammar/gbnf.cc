@@ -23,6 +23,28 @@ StatusOr<size_t> EndOf(std::string_view text, size_t begin, char close) {
 
 bool IsSpace(char c) { return c == ' ' || c == '\t' || c == '\n' || c == '\r'; }
 
+// `ebnf` has no comments; its strings and classes end.
+Status CheckCounts(std::string_view ebnf) {
+  // Strings of Regex("…") are patterns; which ones is not told.
+  const bool has_patterns = ebnf.find("Regex") != ebnf.npos;
+  for (size_t i = 0; i < ebnf.size();) {
+    const char c = ebnf[i];
+    if (c == '"' || c == '[') {
+      ASSIGN_OR_RETURN(const size_t end, EndOf(ebnf, i, c == '"' ? '"' : ']'));
+      if (has_patterns) RETURN_IF_ERROR(CheckRepeats(ebnf.substr(i, end - i)));
+      i = end;
+      continue;
+    }
+    if (c == '{' && IsGreatCount(ebnf.substr(i))) {
+      return InvalidArgument("the grammar has a count above " +
+                             std::to_string(kMaxRepeats) +
+                             ", which is not supported");
+    }
+    ++i;
+  }
+  return OkStatus();
+}
+
 }  // namespace
 
 StatusOr<std::string> EbnfOfGbnf(std::string_view gbnf) {
@@ -80,6 +102,7 @@ StatusOr<std::string> EbnfOfGbnf(std::string_view gbnf) {
     }
   }
   close_alternative();
+  RETURN_IF_ERROR(CheckCounts(out));
   return out;
 }
 

@@ -14,7 +14,8 @@
 
 namespace millrace::models {
 
-// INVALID_ARGUMENT for what has no counterpart: tokens by name or number.
+// INVALID_ARGUMENT for what has no counterpart, tokens by name or number, and
+// for counts above kMaxRepeats.
 StatusOr<std::string> EbnfOfGbnf(std::string_view gbnf);
 
 // A grammar of these texts alone.

@@ -10,6 +10,7 @@
 #include "config/base/utf8.h"
 #include "models/grammar/gbnf.h"
 #include "models/grammar/json_schema.h"
+#include "models/grammar/lark.h"
 #include "models/grammar/literal_grammar.h"
 #include "models/grammar/pattern.h"
 
@@ -39,8 +40,8 @@ StatusOr<GrammarSource> OfChoices(const std::string& text) {
 
 // Lark has no "::=". As vLLM tells them apart.
 StatusOr<GrammarSource> OfGrammar(const std::string& text) {
-  RETURN_IF_ERROR(CheckRepeats(text));
   if (text.find("::=") == text.npos) {
+    RETURN_IF_ERROR(CheckLark(text));
     return GrammarSource{GrammarSource::Kind::kLark, text};
   }
   ASSIGN_OR_RETURN(std::string ebnf, EbnfOfGbnf(text));
@@ -87,9 +88,6 @@ Status NormaliseSchemas(Json& value, int depth) {
       ASSIGN_OR_RETURN(GrammarSource grammar,
                        OfGrammar(item.get_ref<const std::string&>()));
       item = std::move(grammar.text);
-    } else if (item.is_string()) {
-      // In other texts braces are rare.
-      RETURN_IF_ERROR(CheckRepeats(item.get_ref<const std::string&>()));
     } else {
       RETURN_IF_ERROR(NormaliseSchemas(item, depth + 1));
     }

@@ -34,6 +34,11 @@ Status At(size_t at, const std::string& why) {
                          why);
 }
 
+Status GreatCount(size_t at) {
+  return At(at, "has a count above " + std::to_string(kMaxRepeats) +
+                    ", which is not supported");
+}
+
 bool IsSpace(char c) { return c == ' ' || c == '\t' || c == '\n' || c == '\r'; }
 
 bool IsHex(char c) {
@@ -49,8 +54,18 @@ size_t EscapeSize(std::string_view rest) {
   return size == 2 + digits ? size : 2;
 }
 
+// Behind the class that is opened at `begin`; npos: it never ends.
+size_t EndOfClass(std::string_view regex, size_t begin) {
+  size_t end = begin + 1;
+  if (end < regex.size() && regex[end] == '^') ++end;
+  while (end < regex.size() && regex[end] != ']') {
+    end += regex[end] == '\\' ? 2 : 1;
+  }
+  return end < regex.size() ? end + 1 : regex.npos;
+}
+
 StatusOr<std::vector<Piece>> Cut(std::string_view regex) {
-  RETURN_IF_ERROR(CheckRepeats(regex));
+  RETURN_IF_ERROR(CheckRegexRepeats(regex));
   if (regex.size() > kMaxPatternBytes) {
     return InvalidArgument("the pattern has " + std::to_string(regex.size()) +
                            " bytes but may have at most " +
@@ -69,13 +84,9 @@ StatusOr<std::vector<Piece>> Cut(std::string_view regex) {
       if (i + 1 == regex.size()) return At(i, "ends with a backslash");
       add(Kind::kEscape, EscapeSize(regex.substr(i)));
     } else if (c == '[') {
-      size_t end = i + 1;
-      if (end < regex.size() && regex[end] == '^') ++end;
-      while (end < regex.size() && regex[end] != ']') {
-        end += regex[end] == '\\' ? 2 : 1;
-      }
-      if (end >= regex.size()) return At(i, "opens a class that never ends");
-      add(Kind::kClass, end + 1 - i);
+      const size_t end = EndOfClass(regex, i);
+      if (end == regex.npos) return At(i, "opens a class that never ends");
+      add(Kind::kClass, end - i);
     } else if (std::string_view("^$.|?*+(){}").find(c) !=
                std::string_view::npos) {
       add(Kind::kSign, 1);
@@ -413,25 +424,40 @@ StatusOr<size_t> NestedRepeats::Count(std::string_view rest) {
       " is supported; make the inner or the outer count smaller");
 }
 
-Status CheckRepeats(std::string_view text) {
+bool IsGreatCount(std::string_view rest) {
   int number = -1;  // that is being read; -1: none
-  bool in_braces = false;
-  for (size_t i = 0; i < text.size(); ++i) {
-    const char c = text[i];
-    // Lark writes ~ 2..9 for {2,9}.
-    if (c == '{' || c == '~') {
-      in_braces = true;
-      number = -1;
-    } else if (in_braces && c >= '0' && c <= '9') {
+  for (const char c : rest.substr(1)) {
+    if (c >= '0' && c <= '9') {
       number = std::min(std::max(number, 0) * 10 + (c - '0'), 1'000'000);
-      if (number > kMaxRepeats) {
-        return At(i, "has a count above " + std::to_string(kMaxRepeats) +
-                         ", which is not supported");
-      }
-    } else if (in_braces && (c == ',' || c == '.' || IsSpace(c))) {
+      if (number > kMaxRepeats) return true;
+    } else if (IsSpace(c) ||
+               std::string_view(",.+\f").find(c) != std::string_view::npos) {
       number = -1;
     } else {
-      in_braces = false;
+      break;
+    }
+  }
+  return false;
+}
+
+Status CheckRepeats(std::string_view text) {
+  for (size_t i = 0; i < text.size(); ++i) {
+    if ((text[i] == '{' || text[i] == '~') && IsGreatCount(text.substr(i))) {
+      return GreatCount(i);
+    }
+  }
+  return OkStatus();
+}
+
+Status CheckRegexRepeats(std::string_view regex) {
+  for (size_t i = 0; i < regex.size();) {
+    if (regex[i] == '{' && IsGreatCount(regex.substr(i))) return GreatCount(i);
+    if (regex[i] == '\\') {
+      i += 2;
+    } else if (regex[i] == '[') {
+      i = EndOfClass(regex, i);
+    } else {
+      ++i;
     }
   }
   return OkStatus();

@@ -39,8 +39,17 @@ class NestedRepeats {
   int64_t last_ = 1;            // of the part before
 };
 
-// INVALID_ARGUMENT names a count in braces above kMaxRepeats, anywhere in the
-// text of a pattern or of a grammar.
+// Whether `rest` begins with a count, {2, 9} or the ~ 2..9 of Lark, that has a
+// number above kMaxRepeats.
+bool IsGreatCount(std::string_view rest);
+
+// INVALID_ARGUMENT names such a count of a regular expression. What stands in a
+// class or behind a backslash is none. A class that never ends, which is
+// refused elsewhere, hides the rest.
+Status CheckRegexRepeats(std::string_view regex);
+
+// The same of a text that holds patterns in a way that is not read here: what
+// looks like a count is one, wherever it stands.
 Status CheckRepeats(std::string_view text);
 
 // The library would take these for something else: an anchor inside, a look

@@ -92,6 +92,48 @@ TEST(Pattern, CountsAreBounded) {
   EXPECT_FALSE(Source(ConstraintKind::kGrammar, "root ::= \"a\"{500}").ok());
 }
 
+TEST(Pattern, WhatOnlyLooksLikeACountIsText) {
+  for (const char* good : {"(costs ~200|~300) EUR", "\\{500\\}", "[{500}]",
+                           R"([\]{500}])", "~ 500"}) {
+    EXPECT_TRUE(CheckRegexRepeats(good).ok()) << good;
+  }
+  for (const char* bad :
+       {R"(\\{500})", "[a]{500}", "[^]{500}]", R"([\]]{500})", "a{500"}) {
+    EXPECT_FALSE(CheckRegexRepeats(bad).ok()) << bad;
+  }
+  EXPECT_TRUE(CheckRegex("(costs ~200|~300) EUR").ok());
+  EXPECT_EQ(*JsonPattern(R"(^\{500\}$)"), R"(^(?:\{500\}(?:))$)");
+}
+
+TEST(Gbnf, WhatOnlyLooksLikeACountIsText) {
+  for (const char* good :
+       {R"(root ::= "{200}")", R"(root ::= [{200}] # a{500})",
+        R"(root ::= "\"{200}" "~ 300")", R"(root ::= "a"{2,100})"}) {
+    EXPECT_TRUE(Source(ConstraintKind::kGrammar, good).ok()) << good;
+  }
+  for (const char* bad :
+       {R"(root ::= "{200}"{200})", R"(root ::= [a]{200})",
+        "root ::= \"a\"{ # \"\n 200}", R"(root ::= Regex("a{200}"))"}) {
+    EXPECT_FALSE(Source(ConstraintKind::kGrammar, bad).ok()) << bad;
+  }
+}
+
+TEST(Lark, WhatOnlyLooksLikeACountIsText) {
+  for (const char* good :
+       {R"(start: "{200}" "~ 300"i)", R"(start: "\"~ 300")",
+        "start: \"a\" ~ 1..9 // ~ 300", "# \"a\" ~ 300\nstart: \"a\"{3}",
+        R"(start: /[{200}]\{300}~ 400/)", "start: <a{200}>"}) {
+    EXPECT_TRUE(Source(ConstraintKind::kGrammar, good).ok()) << good;
+  }
+  for (const char* bad :
+       {R"(start: "a" ~ 1..500)", R"(start: "{2}"~500)", R"(start: "a"{2,500})",
+        R"(start: "a" ~ +500)", R"(start: /\/a{500}/)", R"(start: /"/ "a"~500)",
+        "start: \"a\" // \"\n  | \"b\" ~ 500", R"(start: <"> "a" ~ 500 //")",
+        R"(start: %json {"type": "string", "pattern": "a{500}"})"}) {
+    EXPECT_FALSE(Source(ConstraintKind::kGrammar, bad).ok()) << bad;
+  }
+}
+
 TEST(Gbnf, IsWrittenAsEbnf) {
   EXPECT_EQ(*EbnfOfGbnf("root ::= \".\" [.] # .\n"), "root ::= \".\" [.] \n");
   EXPECT_EQ(*EbnfOfGbnf("root ::= ."), R"(root ::= [\x00-\U0010FFFF])");
@@ -184,6 +226,11 @@ TEST(GrammarSource, PartsOfATagAreHeldToTheRulesOfEach) {
                   R"({"type": "structural_tag", "format": )" + format + "}");
   };
   EXPECT_FALSE(tag(R"x({"type": "regex", "pattern": "a(?=b)"})x").ok());
+  EXPECT_FALSE(tag(R"({"type": "regex", "pattern": "a{500}"})").ok());
+  // No pattern.
+  EXPECT_TRUE(tag(R"({"type": "tag", "begin": "about ~200 words {500}",
+                      "content": {"type": "any_text"}, "end": "{300}"})")
+                  .ok());
   EXPECT_TRUE(tag(R"({"type": "regex", "pattern": "ab"})").ok());
   const auto grammar =
       tag(R"({"type": "grammar", "grammar": "root ::= . | "})");
