@@ -4,6 +4,8 @@
 #include <utility>
 #include <vector>
 
+#include "config/base/deadline.h"
+
 namespace millrace::handlers {
 namespace {
 
@@ -45,6 +47,8 @@ class DecoderTensors final : public TensorHandler {
  private:
   Status TryStart(TensorRequest& request, const Done& done,
                   std::stop_token stop) {
+    request.deadline =
+        EarlierDeadline(request.deadline, request.timeout, Clock::Real());
     ASSIGN_OR_RETURN(scheduler::Reservation place,
                      parts_.engine->Reserve(request.deadline));
     const Tensor* ids = nullptr;
