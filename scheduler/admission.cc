@@ -79,6 +79,14 @@ StatusOr<Reservation> Admission::Reserve(Clock::Time deadline, int32_t places,
     const auto held = in_use_of_.find(tenant.id);
     const int32_t own = held == in_use_of_.end() ? 0 : held->second;
     const int32_t most = tenant.alone ? all : MostOfTenant(all);
+    if (places > most) {
+      return InvalidArgument(
+                 "n is " + std::to_string(places) + " but model '" +
+                 options_.model + "' has " + std::to_string(most) +
+                 " places that one tenant may have beside others; ask for "
+                 "fewer completions or raise max_queue_size")
+          .At("n");
+    }
     const bool room = in_use_ + places <= all && own + places <= most;
     if (in_use_ + places <= all) share = most;
     if (room && !hopeless) {

@@ -119,7 +119,7 @@ class Engine {
   // Places for so many tasks, all or none, or RESOURCE_EXHAUSTED with
   // retry_after_ms from the live service rate (queue full), UNAVAILABLE
   // (draining), DEADLINE_EXCEEDED (cannot be met at the present rate). A
-  // tenant that is not alone never gets the last eighth.
+  // tenant that is not alone never gets the last eighth; INVALID_ARGUMENT at n.
   virtual StatusOr<Reservation> Reserve(Clock::Time deadline = kNever,
                                         int32_t places = 1,
                                         const TenantShare& tenant = {}) = 0;

@@ -60,6 +60,19 @@ TEST_F(AdmissionTest, PlacesAreRunningPlusWaiting) {
   EXPECT_TRUE(admission->Reserve(kNever).ok());
 }
 
+// Another try would be refused, too.
+TEST_F(AdmissionTest, MoreCompletionsThanATenantMayHaveAreNotAskedForAgain) {
+  auto admission = Make(8, 0);
+  const TenantShare tenant{.id = 1, .weight = 1, .alone = false};
+  const Status refused = admission->Reserve(kNever, 8, tenant).status();
+  EXPECT_EQ(refused.code(), StatusCode::kInvalidArgument);
+  EXPECT_EQ(refused.field(), "n");
+  EXPECT_EQ(refused.retry_after_ms(), 0);
+  EXPECT_TRUE(admission->Reserve(kNever, 7, tenant).ok());
+  const TenantShare alone{.id = 1, .weight = 1, .alone = true};
+  EXPECT_TRUE(admission->Reserve(kNever, 8, alone).ok());
+}
+
 TEST_F(AdmissionTest, ATenantThatIsNotAloneLeavesTheLastEighth) {
   auto admission = Make(8, 8);
   const TenantShare flood{.id = 1, .weight = 1, .alone = false};
