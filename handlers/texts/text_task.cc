@@ -6,7 +6,9 @@
 #include "handlers/texts/text_task.h"
 
 #include <algorithm>
+#include <cmath>
 #include <numeric>
+#include <string>
 #include <string_view>
 #include <utility>
 
@@ -267,13 +269,29 @@ class GraphTexts final : public TextHandler {
       if (facts_.kind == TaskKind::kTokenClassify) {
         const auto own = values.first(static_cast<size_t>(tokens * size));
         row.values.assign(own.begin(), own.end());
+        RETURN_IF_ERROR(CheckNumbers(work, item));
         continue;
       }
       row.values = rank == 2 ? std::vector<float>(values.begin(), values.end())
                              : PoolTokens(files_.pooling, values, tokens, size);
       RETURN_IF_ERROR(Finish(work.request, row.values));
+      RETURN_IF_ERROR(CheckNumbers(work, item));
     }
     return OkStatus();
+  }
+
+  // A class may be out of the question: its raw score is -inf.
+  Status CheckNumbers(const Work& work, size_t item) const {
+    const bool of_classes = facts_.kind == TaskKind::kClassifyText ||
+                            facts_.kind == TaskKind::kTokenClassify;
+    const auto fits = [&](float value) {
+      return of_classes ? !std::isnan(value) : std::isfinite(value);
+    };
+    const std::vector<TextRow>& rows = work.response.rows;
+    if (std::ranges::all_of(rows[item].values, fits)) return OkStatus();
+    return Internal("model '" + parts_.model + "' gave NaN or infinity" +
+                    (rows.size() > 1 ? " for text " + std::to_string(item)
+                                     : std::string()));
   }
 
   Status Finish(const TextRequest& request, std::vector<float>& row) const {

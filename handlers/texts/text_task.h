@@ -48,6 +48,8 @@ struct TextRequest {
 };
 
 struct TextRow {
+  // Vectors and scores of pairs are finite, scores of classes are not NaN: a
+  // model that gives anything else ends the request with INTERNAL.
   std::vector<float> values;
   int64_t num_tokens = 0;
 };
