@@ -64,10 +64,11 @@ void OutputProcessor::Finish() {
 std::vector<OutputDelta> OutputProcessor::Take() {
   std::vector<OutputDelta> deltas;
   if (EchoIsWhole()) deltas.push_back(TakeEcho());
-  OutputDelta delta = text_.Take();
+  std::vector<TokenSpan> spans;
+  OutputDelta delta = text_.Take(&spans);
   unsent_tokens_ += delta.num_tokens;
   if (parser_ != nullptr) {
-    Parse(std::move(delta), deltas);
+    Parse(std::move(delta), spans, deltas);
     return deltas;
   }
   // At the end ids may be left that have no text.
@@ -81,25 +82,33 @@ std::vector<OutputDelta> OutputProcessor::Take() {
 }
 
 void OutputProcessor::Parse(OutputDelta text,
+                            const std::vector<TokenSpan>& spans,
                             std::vector<OutputDelta>& deltas) {
-  for (TokenLogprobs& token : text.logprobs) {
-    unsent_logprobs_.push_back(std::move(token));
+  const bool tells = options_.logprobs;
+  for (size_t i = 0; i < spans.size(); ++i) {
+    token_deltas_.Add(spans[i], std::move(text.logprobs[i]));
   }
-  for (const char byte : text.text) parser_->Step(byte);
+  for (const char byte : text.text) {
+    parser_->Step(byte);
+    if (tells) token_deltas_.Step(byte, parsed_->Take());
+  }
   if ((finished_ || stop_reason_) && !std::exchange(parser_ended_, true)) {
     parser_->End();
     parsed_->Finish();
+    if (tells) token_deltas_.End(parsed_->Take());
   }
-  std::vector<OutputDelta> found = parsed_->Take();
-  if (found.empty() && parser_ended_ &&
-      !(unsent_logprobs_.empty() && unsent_ids_.empty())) {
+  std::vector<OutputDelta> found =
+      tells ? token_deltas_.Take() : parsed_->Take();
+  if (found.empty() && parser_ended_ && !unsent_ids_.empty()) {
     found.emplace_back();
   }
   if (found.empty()) return;
   found.front().num_tokens = std::exchange(unsent_tokens_, 0);
-  found.front().logprobs = std::exchange(unsent_logprobs_, {});
   found.front().ids = std::exchange(unsent_ids_, {});
-  if (found.front().kind == DeltaKind::kReasoning) {
+  const auto shown = std::ranges::find_if(found, [](const OutputDelta& delta) {
+    return !delta.text.empty() || !delta.call_name.empty();
+  });
+  if (shown != found.end() && shown->kind == DeltaKind::kReasoning) {
     reasoning_tokens_ += found.front().num_tokens;
   }
   for (OutputDelta& delta : found) deltas.push_back(std::move(delta));

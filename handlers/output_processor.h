@@ -10,7 +10,8 @@
 //   ... output.Finish(); ... output.Take();
 //
 // Where a parser is given, the text passes through it, and each delta is of one
-// kind. A token's log-probabilities go with the first delta behind it.
+// kind. Log-probabilities of a token go with a delta of its own kind; tokens of
+// tags may have one without a text (token_deltas.h).
 //
 // A prompt that is echoed comes first, as one delta; with log-probabilities it
 // waits until all of the prompt is scored, or the first token is there.
@@ -28,6 +29,7 @@
 #include "handlers/messages.h"
 #include "handlers/parsers/formats.h"
 #include "handlers/text_out.h"
+#include "handlers/token_deltas.h"
 #include "models/text/tokenizer.h"
 #include "scheduler/token_stream.h"
 
@@ -82,7 +84,8 @@ class OutputProcessor {
   bool StopsAt(int32_t id) const;
   bool EchoIsWhole() const;
   OutputDelta TakeEcho();
-  void Parse(OutputDelta text, std::vector<OutputDelta>& deltas);
+  void Parse(OutputDelta text, const std::vector<TokenSpan>& spans,
+             std::vector<OutputDelta>& deltas);
   TokenLogprobs::Candidate CandidateOf(int32_t id, float logprob) const;
   TokenLogprobs LogprobsOf(const scheduler::TokenEvent& event) const;
 
@@ -90,14 +93,14 @@ class OutputProcessor {
   TextOut text_;
   std::vector<scheduler::TokenEvent> prompt_events_;
   int64_t num_tokens_ = 0;
-  int32_t unsent_tokens_ = 0;                   // that had nothing to show
-  std::vector<TokenLogprobs> unsent_logprobs_;  // and theirs
-  std::vector<int32_t> unsent_ids_;             // of pushed tokens
+  int32_t unsent_tokens_ = 0;        // that had nothing to show
+  std::vector<int32_t> unsent_ids_;  // of pushed tokens
   int64_t reasoning_tokens_ = 0;
   bool finished_ = false;  // Finish was called
   bool parser_ended_ = false;
   std::unique_ptr<ParsedOutput> parsed_;  // what the parser writes to
   std::unique_ptr<OutputParser> parser_;  // null: all is content
+  TokenDeltas token_deltas_;  // of what it finds, with log-probabilities
   std::optional<StopReason> stop_reason_;
 };
 

@@ -80,7 +80,7 @@ void TextOut::Append(std::string_view clean, bool may_stop) {
   }
 }
 
-OutputDelta TextOut::Take() {
+OutputDelta TextOut::Take(std::vector<TokenSpan>* spans) {
   OutputDelta chunk;
   const bool over = stopped_by_ || finished_;
   const size_t size = text_.size() - (over ? 0 : matcher_.held());
@@ -94,6 +94,9 @@ OutputDelta TextOut::Take() {
     if (!whole && !stopped_by_) break;
     if (token.logprobs && (whole || token.begin < released_)) {
       chunk.logprobs.push_back(*std::move(token.logprobs));
+      if (spans != nullptr) {
+        spans->push_back({token.begin, whole ? token.end : released_});
+      }
     }
     ++chunk.num_tokens;
     pending_.pop_front();

@@ -26,6 +26,12 @@
 
 namespace millrace::handlers {
 
+// The bytes of the completion's text that a token is part of.
+struct TokenSpan {
+  int64_t begin;
+  int64_t end;  // begin: it has no text
+};
+
 class TextOut {
  public:
   struct Options {
@@ -45,8 +51,9 @@ class TextOut {
 
   // All text and tokens that can be released now. A token is released with the
   // last of its text. After a stop string, tokens with no text before the cut
-  // are dropped from `logprobs` but counted in `num_tokens`.
-  OutputDelta Take();
+  // are dropped from `logprobs` but counted in `num_tokens`. `spans`, if not
+  // null, gets those of the tokens in `logprobs`.
+  OutputDelta Take(std::vector<TokenSpan>* spans = nullptr);
 
   // The stop string that ended the text.
   const std::optional<std::string>& stop_string() const { return stopped_by_; }

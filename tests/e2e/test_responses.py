@@ -155,17 +155,27 @@ def test_reasoning_items(copier):
 
 @pytest.mark.parametrize("text", [
     "One call.\n" + CALL, "<think>Paris?</think>\n\nIt is Paris."])
-def test_tokens_without_a_text_make_no_item(copier, text):
+def test_probabilities_are_of_the_text_alone(copier, text):
     ask = dict(model=MODEL_ID, input=text, tools=[WEATHER], temperature=0,
                max_output_tokens=120, include=["message.output_text.logprobs"])
+
+    def told(response):
+        return [(item.type, [
+            [each.token for each in part.logprobs] for part in item.content
+        ] if item.type == "message" else None) for item in response.output]
+
     whole = copier.responses.create(**ask)
     with copier.responses.stream(**ask) as stream:
         for _ in stream:
             pass
         final = stream.get_final_response()
-    assert [item.type for item in final.output] == [
-        item.type for item in whole.output]
+    assert told(final) == told(whole)
     assert final.output_text == whole.output_text
+    message = next(item for item in whole.output if item.type == "message")
+    tokens = "".join(each.token for each in message.content[0].logprobs)
+    assert message.content[0].text in tokens
+    assert "Paris?" not in tokens and "think" not in tokens
+    assert "get_weather" not in tokens
 
 
 def test_errors(client):

@@ -3,8 +3,10 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <random>
 #include <string>
 #include <string_view>
+#include <utility>
 #include <vector>
 
 #include "tests/unit/handlers/fakes.h"
@@ -14,6 +16,15 @@ namespace {
 
 using ::testing::IsEmpty;
 using ::testing::SizeIs;
+
+// Those whose log-probabilities the delta tells.
+std::string Tokens(const OutputDelta& delta) {
+  std::string tokens;
+  for (const TokenLogprobs& token : delta.logprobs) {
+    tokens += token.chosen.bytes;
+  }
+  return tokens;
+}
 
 class OutputProcessorTest : public testing::Test {
  protected:
@@ -162,8 +173,103 @@ TEST_F(OutputProcessorTest, AParserTellsKindsApart) {
   EXPECT_EQ(deltas[2].call_name, "f");
   EXPECT_EQ(deltas[2].text, "{}");
   EXPECT_EQ(deltas[0].num_tokens, output.num_tokens());
-  EXPECT_EQ(static_cast<int64_t>(deltas[0].logprobs.size()),
-            output.num_tokens());
+  EXPECT_EQ(Tokens(deltas[0]), "ab</think>\n");
+  EXPECT_EQ(Tokens(deltas[1]), "c");
+  EXPECT_EQ(Tokens(deltas[2]), "<tool_call>{\"name\": \"f\"}");
+}
+
+// What a client sees of a completion: pieces of a kind, in order.
+struct Seen {
+  DeltaKind kind;
+  int32_t call_idx;
+  std::string text;
+  std::string tokens;
+  bool operator==(const Seen&) const = default;
+};
+
+std::vector<Seen> Join(const std::vector<OutputDelta>& deltas) {
+  std::vector<Seen> all;
+  for (const OutputDelta& delta : deltas) {
+    if (all.empty() || all.back().kind != delta.kind ||
+        all.back().call_idx != delta.call_idx) {
+      all.push_back({delta.kind, delta.call_idx, "", ""});
+    }
+    all.back().text += delta.text;
+    all.back().tokens += Tokens(delta);
+  }
+  return all;
+}
+
+TEST_F(OutputProcessorTest, HowTokensAreGroupedDoesNotChangeWhatIsToldOfThem) {
+  struct Case {
+    const char* tools;
+    const char* reasoning;
+    std::vector<std::string> stop;
+    std::string text;
+  };
+  const std::vector<Case> cases = {
+      {"hermes",
+       "think",
+       {},
+       "<think>\nab <b</think>\n\nc <b <<tool_call>\n"
+       R"({"name": "f", "arguments": {"a": "c"}})"
+       "\n</tool_call>\n<tool_call>{\"name\": \"g\"}</tool_call>\n"
+       "more \xC3\xA9 <tool_"},
+      {"hermes", "think", {"STOP"}, "a<think>b</think>c ST d STOP e"},
+      {"hermes", "think", {}, "ab<tool_call>{no call}</tool_call> c"},
+      {"none", "deepseek_r1", {}, "ab </think>  c </think> d\n"},
+      {"llama3_json", "none", {}, R"({"name": "f", "parameters": {"a": 1}})"},
+      {"llama3_json", "none", {}, R"({"a": 1} is no call)"},
+      {"pythonic", "none", {}, "[f(a=1), g(b='x')]"},
+      {"pythonic", "none", {}, "[x] is a list"},
+      {"mistral",
+       "mistral",
+       {},
+       R"([THINK]a[/THINK]b [TOOL_CALLS]f[ARGS]{"a": 1}[TOOL_CALLS]g[ARGS]{})"},
+      {"harmony",
+       "none",
+       {},
+       "<|channel|>analysis<|message|>ab<|end|><|start|>assistant"
+       "<|channel|>final<|message|>c d"}};
+  for (const Case& each : cases) {
+    SCOPED_TRACE(each.text);
+    const OutputFormats formats =
+        *ChooseFormats(each.tools, each.reasoning, "");
+    const auto told = [&](uint32_t seed) {
+      std::mt19937 random(seed);
+      OutputProcessor output = Make({.stop = each.stop,
+                                     .logprobs = true,
+                                     .parser = {.tools = formats.tools,
+                                                .reasoning = formats.reasoning,
+                                                .tool_names = {"f", "g"}}});
+      std::vector<OutputDelta> all;
+      const auto take = [&] {
+        for (OutputDelta& delta : output.Take())
+          all.push_back(std::move(delta));
+      };
+      for (const char byte : each.text) {
+        if (!output.Push({.id = static_cast<uint8_t>(byte)})) break;
+        // One by one, all together, or in groups.
+        if (seed == 0 || (seed > 1 && random() % 4 == 0)) take();
+      }
+      output.Finish();
+      take();
+      return Join(all);
+    };
+    const std::vector<Seen> one_by_one = told(0);
+    for (uint32_t seed = 1; seed < 20; ++seed) {
+      EXPECT_TRUE(told(seed) == one_by_one) << "seed " << seed;
+    }
+    std::string tokens;
+    for (const Seen& piece : one_by_one) {
+      tokens += piece.tokens;
+      if (piece.kind == DeltaKind::kContent) {
+        EXPECT_EQ(piece.tokens, piece.text) << "of content alone";
+      }
+    }
+    EXPECT_TRUE(each.text.starts_with(tokens)) << tokens;
+    EXPECT_TRUE(!each.stop.empty() || tokens == each.text) << tokens;
+  }
 }
 
 }  // namespace
