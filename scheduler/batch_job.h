@@ -73,7 +73,7 @@ struct BatchTask {
   // an instance is idle; `done` is called before Submit returns then.
   bool may_run_here = false;
   // The one ending: on a batcher's thread or within Submit, so it must be
-  // short. The place is given back after it.
+  // short. The place is given back before it.
   std::function<void(StatusOr<BatchResult>)> done;
 };
 

@@ -420,9 +420,11 @@ class BatcherImpl final : public Batcher {
     const Clock::Duration total = options_.clock->Now() - job->submitted;
     statistics_->Ended(result.status(), total,
                        result.ok() ? result->times : BatchTimes{});
+    // The place first: the ending may send the next request of its client,
+    // which is not refused because of this one.
     if (!options_.batching.preserve_ordering) {
-      job->task.done(std::move(result));
       job->place.Release();
+      job->task.done(std::move(result));
       return;
     }
     const int64_t sequence = job->sequence;
@@ -430,8 +432,8 @@ class BatcherImpl final : public Batcher {
         std::pair<std::unique_ptr<BatchJob>, StatusOr<BatchResult>>>(
         std::move(job), std::move(result));
     endings_.End(sequence, [kept] {
-      kept->first->task.done(std::move(kept->second));
       kept->first->place.Release();
+      kept->first->task.done(std::move(kept->second));
     });
   }
 

@@ -41,11 +41,14 @@ class BatcherTest : public testing::Test {
  protected:
   ~BatcherTest() override { control_.Release(); }
 
-  void Start(int32_t max_queue_size = 8) {
-    batcher_ = Batcher::Create(
-        std::make_unique<FakeContext>(&control_),
-        {.model = "m", .max_queue_size = max_queue_size, .clock = &clock_},
-        &metrics_);
+  void Start(int32_t max_queue_size = 8, BatchingOptions batching = {}) {
+    batcher_.reset();
+    batcher_ = Batcher::Create(std::make_unique<FakeContext>(&control_),
+                               {.model = "m",
+                                .max_queue_size = max_queue_size,
+                                .batching = std::move(batching),
+                                .clock = &clock_},
+                               &metrics_);
   }
 
   std::future<Answer> Send(float value, Clock::Time deadline = kNever,
@@ -129,6 +132,23 @@ TEST_F(BatcherTest, FullQueueIsRefusedWithATimeToTryAgain) {
   control_.Release();
   EXPECT_TRUE(third.get().ok());
   EXPECT_TRUE(batcher_->Drain(Soon()));
+}
+
+// As the next request of a sequence, which is sent by the ending of the last.
+TEST_F(BatcherTest, AnEndingFindsItsOwnPlaceFree) {
+  for (const bool preserve_ordering : {false, true}) {
+    Start(0, {.preserve_ordering = preserve_ordering});
+    // Shared: get may return before set_value does.
+    const auto next = std::make_shared<std::promise<Status>>();
+    const auto done = [this, next](const Answer&) {
+      next->set_value(batcher_->Reserve().status());
+    };
+    const Status sent = batcher_->Submit(
+        *batcher_->Reserve(),
+        {.inputs = Input(1), .stop = {}, .trace = nullptr, .done = done});
+    ASSERT_TRUE(sent.ok()) << sent.ToString();
+    EXPECT_TRUE(next->get_future().get().ok());
+  }
 }
 
 TEST_F(BatcherTest, LateRequestIsNeverComputed) {
