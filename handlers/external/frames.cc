@@ -27,6 +27,23 @@ StatusOr<models::DType> TypeOf(const handler::Tensor& tensor) {
                "'; expected one such as FP32");
 }
 
+void Clean(std::string& text) {
+  if (!IsValidUtf8(text)) text = ReplaceInvalidUtf8(text);
+}
+
+void CleanTexts(handler::Message& message) {
+  for (handler::Tensor& tensor : *message.mutable_tensors()) {
+    Clean(*tensor.mutable_name());
+  }
+  for (handler::Tensor& tensor : *message.mutable_inputs()) {
+    Clean(*tensor.mutable_name());
+  }
+  for (std::string& name : *message.mutable_outputs()) Clean(name);
+  Clean(*message.mutable_error());
+  Clean(*message.mutable_model());
+  Clean(*message.mutable_version());
+}
+
 }  // namespace
 
 void FrameReader::Add(std::string_view bytes) {
@@ -50,8 +67,11 @@ StatusOr<bool> FrameReader::Next(handler::Message* message) {
   if (left - kLengthBytes < length) return false;
   const char* begin = bytes_.data() + begin_ + kLengthBytes;
   begin_ += kLengthBytes + length;
-  if (message->ParseFromArray(begin, static_cast<int>(length))) return true;
-  return Wrong("bytes that are no message of handler.proto");
+  if (!message->ParseFromArray(begin, static_cast<int>(length))) {
+    return Wrong("bytes that are no message of handler.proto");
+  }
+  CleanTexts(*message);
+  return true;
 }
 
 StatusOr<std::string> Framed(const handler::Message& message) {

@@ -33,8 +33,9 @@ inline constexpr size_t kMaxFrameBytes = size_t{64} << 20;
 class FrameReader {
  public:
   void Add(std::string_view bytes);
-  // False: the next message has not come whole. INVALID_ARGUMENT: what came is
-  // no message; nothing more can be read.
+  // False: the next message has not come whole. Its texts are UTF-8: what was
+  // none became U+FFFD, so that a client's bytes in them end no process.
+  // INVALID_ARGUMENT: what came is no message; nothing more can be read.
   StatusOr<bool> Next(handler::Message* message);
   // Bytes that Next has not given yet.
   size_t size() const { return bytes_.size() - begin_; }

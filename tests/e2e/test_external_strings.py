@@ -1,5 +1,6 @@
 """Tensors of BYTES that external handlers take and give, in Python and C++."""
 import json
+import urllib.error
 import urllib.request
 
 import numpy as np
@@ -158,3 +159,55 @@ def test_strings_in_cpp(tmp_path, python):  # noqa: F811
         got = client.infer("exclaim", [given], outputs=[
             triton_http.InferRequestedOutput("count")])
         assert got.as_numpy("y") is None
+
+
+CPP_REFUSES = """
+#include "millrace_handler.h"
+int main() {
+  millrace::Handler handler;
+  handler.Serve([](const millrace::Tensors& in, millrace::Context& context) {
+    const std::string text(in.at(0).bytes);
+    if (text == "call") return context.Call("\\xff", in);
+    if (text != "name") throw std::runtime_error("unknown " + text);
+    millrace::Tensor y = in.at(0);
+    y.name = "\\xff";
+    return millrace::Tensors{y};
+  });
+}
+"""
+REFUSES = """
+import millrace_handler, numpy as np
+
+class Refuses(millrace_handler.Handler):
+    def handle(self, inputs, context):
+        text = bytes(inputs["data"]).decode()
+        if text == "large":
+            return {"y": np.zeros(65 << 20, np.uint8)}
+        raise ValueError("unknown " + text.replace("?", "\\ud800"))
+
+millrace_handler.serve(Refuses())
+"""
+
+
+def test_what_a_client_sends_ends_no_process(tmp_path, python):  # noqa: F811
+    """Its bytes in an exception's text, or in the name of an output."""
+    in_cpp(tmp_path, "cpp", CPP_REFUSES)
+    external(tmp_path, "py", REFUSES)
+    with start("--model-repository", tmp_path, env=python) as server:
+        def post(model, body):
+            try:
+                return urllib.request.urlopen(urllib.request.Request(
+                    f"{server.url}/v1/tasks/{model}", body,
+                    {"Content-Type": "text/plain"}), timeout=30).read()
+            except urllib.error.HTTPError as refused:
+                return refused.code, json.load(refused)["error"]["message"]
+        for model, body, code, told in [
+                ("cpp", b"a\xfeb", 400, "unknown a\ufffdb"),
+                ("cpp", b"call", 400, "\ufffd"),
+                ("py", b"a?", 400, "ValueError: unknown a\\ud800"),
+                ("py", b"large", 400, "raise shared_memory")]:
+            got = post(model, body)
+            assert got[0] == code and told in got[1], got
+        assert post("cpp", b"name") == b"name"
+        assert not any(
+            server.metric("millrace_external_restarts_total").values())

@@ -1,5 +1,5 @@
-"""The Python base of external handlers against Google's protocol buffers: this
-test is the server, and the handler a process behind its socket."""
+"""The bases of external handlers against Google's protocol buffers: this test is
+the server, and the handler a process behind its socket."""
 import ast
 import fcntl
 import json
@@ -38,6 +38,16 @@ class Work(millrace_handler.Handler):
             context.part({"y": np.float16([1])})
         if what == "fail":
             raise ValueError("no good")
+        if what == "fail with text":
+            raise ValueError(context.parameters["text"] * 100_000)
+        if what == "fail without text":
+            raise NoText()
+        if what == "large":
+            return {"y": np.zeros(65 << 20, np.uint8)}
+        if what == "large call":
+            return context.call("other", {"y": np.zeros(65 << 20, np.uint8)})
+        if what == "unwritable name":
+            return {"\\ud800": np.zeros(1)}
         if what == "many":
             return {str(i): np.full(100_000, i, np.int8) for i in range(7)}
         if what == "texts":
@@ -45,7 +55,24 @@ class Work(millrace_handler.Handler):
                     "z": np.array("\\u00fc"), "b": np.array([True, False])}
         return {name: array[::-1] for name, array in inputs.items()}
 
+class NoText(Exception):
+    def __str__(self):
+        raise AttributeError("it has none")
+
 millrace_handler.serve(Work())
+"""
+IN_CPP = """
+#include "millrace_handler.h"
+int main() {
+  millrace::Handler handler;
+  handler.Serve([](const millrace::Tensors& in, millrace::Context& context) {
+    millrace::Tensor y = in.at(0);
+    if (y.datatype == "BYTES") throw std::runtime_error("unknown " + y.bytes);
+    if (y.bytes.empty()) y.bytes.resize(65 << 20);
+    if (context.parameters == "call") return context.Call("other", {y});
+    return millrace::Tensors{y};
+  });
+}
 """
 
 
@@ -66,9 +93,8 @@ def message_class(tmp_path_factory):
 class Peer:
     """The server's end."""
 
-    def __init__(self, folder, message_class):
+    def __init__(self, folder, message_class, *command):
         self.Message = message_class
-        (folder / "handler.py").write_text(HANDLER)
         memory = os.memfd_create("shared")
         os.ftruncate(memory, SHARED_BYTES)
         self.memory = mmap.mmap(memory, 0)
@@ -77,8 +103,8 @@ class Peer:
         # Bash puts both where a handler looks for them.
         ends = [fcntl.fcntl(end, fcntl.F_DUPFD, 100) for end in (theirs, memory)]
         self.process = subprocess.Popen(
-            ["bash", "-c", "exec {} handler.py 3<&{} 4<&{}".format(
-                sys.executable, *ends)], cwd=folder, pass_fds=ends, env={
+            ["bash", "-c", "exec {} 3<&{} 4<&{}".format(
+                " ".join(command), *ends)], cwd=folder, pass_fds=ends, env={
                 **os.environ, "PYTHONPATH": str(BASES / "python"),
                 "MILLRACE_MODEL": "work", "MILLRACE_VERSION": "2"})
         for end in (memory, *ends):
@@ -95,23 +121,28 @@ class Peer:
         size, = struct.unpack("<I", self.stream.read(4))
         return self.Message.FromString(self.stream.read(size))
 
-    def ask(self, what, *tensors, **fields):
+    def ask(self, what, *tensors, text="", **fields):
         self.send(kind="REQUEST", id=1 << 40, tensors=tensors,
-                  parameters=json.dumps({"what": what}) if what else "",
-                  **fields)
+                  parameters=json.dumps({"what": what, "text": text})
+                  if what else "", **fields)
         return self.receive()
+
+    def end(self):
+        self.socket.shutdown(socket.SHUT_RDWR)
+        assert self.process.wait(60) == 0
 
 
 @pytest.fixture(scope="module")
 def peer(tmp_path_factory, message_class):
-    peer = Peer(tmp_path_factory.mktemp("handler"), message_class)
+    folder = tmp_path_factory.mktemp("handler")
+    (folder / "handler.py").write_text(HANDLER)
+    peer = Peer(folder, message_class, sys.executable, "handler.py")
     yield peer
-    peer.socket.shutdown(socket.SHUT_RDWR)
-    assert peer.process.wait(60) == 0
+    peer.end()
 
 
 def tensor(name, array):
-    return {"name": name, "datatype": "FP32", "shape": array.shape,
+    return {"name": name.encode(), "datatype": "FP32", "shape": array.shape,
             "data": array.tobytes()}
 
 
@@ -126,18 +157,18 @@ def kind_of(message):
 def test_it_says_what_it_takes_and_gives(peer):
     assert kind_of(peer.ready) == "READY"
     assert [(t.name, t.datatype, list(t.shape)) for t in peer.ready.inputs] == [
-        ("x", "FP32", [-1, 3]), ("of", "BYTES", [])]
+        (b"x", "FP32", [-1, 3]), (b"of", "BYTES", [])]
     assert [(t.name, list(t.shape)) for t in peer.ready.tensors] == [
-        ("y", [-1, 3])]
+        (b"y", [-1, 3])]
 
 
 def test_arrays_come_back_with_the_id_of_their_request(peer):
-    texts = {"name": "of", "datatype": "BYTES", "shape": [2],
+    texts = {"name": b"of", "datatype": "BYTES", "shape": [2],
              "data": b"\1\0\0\0a\0\0\0\0"}
     got = peer.ask("", tensor("x", X), texts)
-    assert (kind_of(got), got.id, got.error) == ("RESPONSE", 1 << 40, "")
+    assert (kind_of(got), got.id, got.error) == ("RESPONSE", 1 << 40, b"")
     x, of = got.tensors
-    assert (x.name, x.datatype, list(x.shape)) == ("x", "FP32", [2, 3])
+    assert (x.name, x.datatype, list(x.shape)) == (b"x", "FP32", [2, 3])
     np.testing.assert_array_equal(np.frombuffer(x.data, "<f4"),
                                   X[::-1].reshape(-1))
     assert (of.datatype, list(of.shape)) == ("BYTES", [2])
@@ -163,7 +194,7 @@ def test_large_tensors_go_through_the_memory_while_they_fit(peer):
         assert each.shared_offset == (at + i * 100_000 if i < 5 else 0)
     values = np.arange(30_000, dtype=np.float32)
     peer.memory[64:64 + values.nbytes] = values.tobytes()
-    got = peer.ask("", {"name": "x", "datatype": "FP32", "shape": [30_000],
+    got = peer.ask("", {"name": b"x", "datatype": "FP32", "shape": [30_000],
                         "shared_offset": 64, "shared_bytes": values.nbytes})
     np.testing.assert_array_equal(
         np.frombuffer(got.tensors[0].data, "<f4"), values[::-1])
@@ -171,11 +202,11 @@ def test_large_tensors_go_through_the_memory_while_they_fit(peer):
 
 @pytest.mark.parametrize("result, answer", [
     ({"tensors": [tensor("z", X)]}, {"tensors": [tensor("z", X)]}),
-    ({"error": "there is none"}, {"error": "RuntimeError: there is none"})])
+    ({"error": b"there is none"}, {"error": b"RuntimeError: there is none"})])
 def test_a_call_gets_its_result(peer, result, answer):
     call = peer.ask("call", tensor("x", X))
-    assert (kind_of(call), call.model, call.version) == ("CALL", "other", "7")
-    assert list(call.outputs) == ["z"] and call.tensors[0].data == X.tobytes()
+    assert (kind_of(call), call.model, call.version) == ("CALL", b"other", b"7")
+    assert list(call.outputs) == [b"z"] and call.tensors[0].data == X.tobytes()
     peer.send(kind="RESULT", id=call.id, **result)
     assert peer.receive() == peer.Message(kind="RESPONSE", id=1 << 40, **answer)
 
@@ -188,10 +219,47 @@ def test_parts_come_before_the_answer(peer):
 
 
 def test_an_error_is_the_answer_to_its_request_alone(peer):
-    assert peer.ask("fail").error == "ValueError: no good"
-    assert "BF16" in peer.ask("", {
-        "name": "x", "datatype": "BF16", "shape": [1], "data": b"00"}).error
-    assert peer.ask("", tensor("x", X)).error == ""
+    assert peer.ask("fail").error == b"ValueError: no good"
+    assert b"BF16" in peer.ask("", {
+        "name": b"x", "datatype": "BF16", "shape": [1], "data": b"00"}).error
+    assert peer.ask("", tensor("x", X)).error == b""
+
+
+def test_an_error_may_have_any_text(peer):
+    got = peer.ask("fail with text", text="\ud800 \u00fc ").error
+    assert got.startswith(b"ValueError: \\ud800 \xc3\xbc ")
+    assert len(got) < 1 << 20
+    assert peer.ask("fail without text").error == b"NoText"
+    assert b"surrogates" in peer.ask("unwritable name").error
+    assert peer.ask("", tensor("x", X)).error == b""
+
+
+def test_a_message_that_is_too_large_is_an_error_of_its_request(peer):
+    for what in "large", "large call":
+        got = peer.ask(what, space_offset=SPACE[0], space_bytes=SPACE[1])
+        assert kind_of(got) == "RESPONSE"
+        assert b"may have 67108864; raise shared_memory" in got.error
+    assert peer.ask("", tensor("x", X)).error == b""
+
+
+def test_errors_in_cpp_are_those_of_their_requests(tmp_path, message_class):
+    (tmp_path / "main.cc").write_text(IN_CPP)
+    subprocess.run(["g++", "-std=c++17", "-O1", "-I", BASES / "cpp", "-o",
+                    tmp_path / "handler", tmp_path / "main.cc"], check=True)
+    peer = Peer(tmp_path, message_class, "./handler")
+
+    def ask(bytes, datatype="UINT8", parameters=""):
+        peer.send(kind="REQUEST", id=7, parameters=parameters, tensors=[{
+            "name": b"\xff", "datatype": datatype, "shape": [1], "data": bytes}])
+        return peer.receive()
+    assert ask(b"\xfe", "BYTES").error == b"unknown \xfe"
+    assert len(ask(b"a" * (1 << 20), "BYTES").error) == 1 << 16
+    for parameters in "", "call":
+        got = ask(b"", parameters=parameters)
+        assert b"may have 67108864; raise shared_memory" in got.error
+    got = ask(b"a")
+    assert (got.error, got.tensors[0].name) == (b"", b"\xff")
+    peer.end()
 
 
 def test_the_base_is_sixty_lines_of_the_standard_library():

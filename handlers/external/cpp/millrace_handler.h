@@ -155,7 +155,16 @@ class Context {
     memory_ = static_cast<char*>(memory);
   }
 
+  // Throws where it is too large: nothing of it was sent.
   void Send(const std::string& message) {
+    constexpr size_t kMostBytes = size_t{64} << 20;
+    if (message.size() > kMostBytes) {
+      throw std::runtime_error(
+          "the message has " + std::to_string(message.size()) +
+          " bytes but may have " + std::to_string(kMostBytes) +
+          "; raise shared_memory of the handler, or send "
+          "less at once");
+    }
     const auto length = uint32_t(message.size());
     std::string bytes(reinterpret_cast<const char*>(&length), 4);
     bytes += message;
@@ -264,19 +273,21 @@ class Handler {
                    if (key == 10) context.space_ = value;
                    if (key == 11) context.space_left_ = value;
                  });
-      std::string response;
-      wire::PutNumber(&response, 1, 3);
-      wire::PutNumber(&response, 2, id);
+      std::string head;
+      wire::PutNumber(&head, 1, 3);
+      wire::PutNumber(&head, 2, id);
       try {
-        std::string tensors;
+        std::string response = head;
         for (const Tensor& each : handle(given, context)) {
-          wire::PutBytes(&tensors, 3, context.PackShared(each));
+          wire::PutBytes(&response, 3, context.PackShared(each));
         }
-        response += tensors;
+        context.Send(response);
       } catch (const std::exception& error) {
-        wire::PutBytes(&response, 6, error.what());
+        constexpr size_t kMostError = 1 << 16;
+        wire::PutBytes(&head, 6,
+                       std::string(error.what()).substr(0, kMostError));
+        context.Send(head);
       }
-      context.Send(response);
     }
   }
 };

@@ -51,10 +51,9 @@ def serve(handler):
     context.send_ready(handler.inputs, handler.outputs)
     for request in context.messages:
         context.id = request["id"]
-        context.parameters = json.loads(b"".join(request["parameters"]) or "{}")
         try:
+            context.parameters = json.loads(b"".join(request["parameters"]) or "{}")
             outputs = handler.handle(context.arrays(request), context)
-            reply = {"tensors": context.tensors(outputs, request)}
+            context.respond(tensors=context.tensors(outputs, request))
         except Exception as error:  # is the answer to this request alone
-            reply = {"error": f"{type(error).__name__}: {error}"}
-        context.send(kind=wire.RESPONSE, id=context.id, **reply)
+            context.respond(error=wire.text_of(error))

@@ -14,6 +14,8 @@ MESSAGE = ("kind", "id", "tensors", "inputs", "outputs", "error", "parameters",
            "model", "version", "space_offset", "space_bytes")
 TENSOR = ("name", "datatype", "shape", "data", "shared_offset", "shared_bytes")
 SHARED_FROM = 16384  # bytes; larger tensors go through the shared memory
+MOST_BYTES = 64 << 20  # of a message
+MOST_ERROR = 1 << 16  # characters
 
 
 class Connection:
@@ -25,7 +27,16 @@ class Connection:
         self.messages = (unpacked(data, MESSAGE) for data in frames(stream))
 
     def send(self, **message):
-        self.socket.sendall(framed(packed(message, MESSAGE)))
+        """ValueError where it is too large: nothing of it was sent."""
+        data = packed(message, MESSAGE)
+        if len(data) > MOST_BYTES:
+            raise ValueError(f"the message has {len(data)} bytes but may have "
+                             f"{MOST_BYTES}; raise shared_memory of the handler, "
+                             "or send less at once")
+        self.socket.sendall(framed(data))
+
+    def respond(self, **answer):
+        self.send(kind=RESPONSE, id=self.id, **answer)
 
     def send_ready(self, inputs, outputs):
         """With {name: (datatype, shape)}, which become tensors without values."""
@@ -52,6 +63,15 @@ class Connection:
                 begin, left = begin + len(data), left - len(data)
             tensors.append(tensor_of(name, datatype, shape, **place))
         return tensors
+
+
+def text_of(error):
+    """Bytes of its text, which may be a client's: any characters, any length."""
+    try:
+        text = f"{type(error).__name__}: {error}"
+    except Exception:  # its own fault
+        text = type(error).__name__
+    return text[:MOST_ERROR].encode(errors="backslashreplace")
 
 
 def tensor_of(name, datatype, shape, **place):

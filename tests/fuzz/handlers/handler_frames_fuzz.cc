@@ -10,6 +10,7 @@
 #include <string_view>
 #include <vector>
 
+#include "config/base/utf8.h"
 #include "handler.pb.h"
 #include "handlers/external/frames.h"
 #include "models/tensor/strings.h"
@@ -33,6 +34,10 @@ std::string ReadAll(std::string_view bytes, size_t piece) {
       if (!complete.ok()) return seen + "error";
       if (!*complete) break;
       seen += std::to_string(message.id()) + ";";
+      if (!millrace::IsValidUtf8(message.error())) {
+        std::fprintf(stderr, "handler_frames_fuzz: a text that is no UTF-8\n");
+        std::abort();
+      }
       for (const auto& tensor : message.tensors()) {
         const auto read =
             millrace::handlers::TensorFrom(tensor, shared, kSharedBegin);
