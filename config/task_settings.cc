@@ -238,9 +238,11 @@ void VisitTaskSettings(TaskSettings& task, const SettingVisitor& visit) {
       task.kind == TaskKind::kClassifyText || task.kind == TaskKind::kRerank) {
     visit({.name = "activation",
            .help = "what makes probabilities of the graph's output; none: it "
-                   "gives them itself. A text with one score has a sigmoid "
-                   "for a softmax",
-           .choices = {"softmax", "sigmoid", "none"}},
+                   "gives them itself; auto: of texts what config.json beside "
+                   "the model says (problem_type, the activation of "
+                   "sentence-transformers), else softmax. A text with one "
+                   "score has a sigmoid for a softmax",
+           .choices = {"auto", "softmax", "sigmoid", "none"}},
           &task.activation);
   }
   if (IsImageTask(task.kind)) {

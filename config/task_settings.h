@@ -97,8 +97,8 @@ struct TaskSettings {
   // Of every task that names classes: a file beside the model (JSON object or
   // list, or one name a line); empty: numbers.
   std::string labels;
-  int64_t top_k = 5;                   // classify; 0: all
-  std::string activation = "softmax";  // of scores: softmax | sigmoid | none
+  int64_t top_k = 5;                // classify; 0: all
+  std::string activation = "auto";  // of scores: auto|softmax|sigmoid|none
   ImageTaskSettings image;
   TextTaskSettings text;
   AudioTaskSettings audio;

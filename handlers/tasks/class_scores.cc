@@ -9,8 +9,9 @@ namespace millrace::handlers {
 void Activate(const std::string& activation, std::vector<double>& scores) {
   if (activation == "sigmoid") {
     for (double& score : scores) score = 1.0 / (1.0 + std::exp(-score));
+    return;
   }
-  if (activation != "softmax" || scores.empty()) return;
+  if (activation == "none" || scores.empty()) return;
   const double most = *std::max_element(scores.begin(), scores.end());
   double sum = 0;
   for (double& score : scores) {

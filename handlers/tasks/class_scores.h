@@ -16,7 +16,7 @@ struct ClassScore {
   double score = 0;
 };
 
-// "softmax", "sigmoid" or "none", in place.
+// "softmax" (also "auto"), "sigmoid" or "none", in place.
 void Activate(const std::string& activation, std::vector<double>& scores);
 
 // The best `count`, best first, the lower class first among equals; 0: all.

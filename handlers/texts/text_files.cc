@@ -13,6 +13,7 @@
 #include <utility>
 
 #include "config/base/json.h"
+#include "config/base/utf8.h"
 #include "config/task_settings.h"
 #include "handlers/tasks/labels.h"
 #include "models/text/hf_tokenizer.h"
@@ -160,7 +161,54 @@ void ReadLabels(const Json& config, TextFiles& out) {
   }
 }
 
+std::string TextOf(const Json& json, const char* key) {
+  const auto it = json.is_object() ? json.find(key) : json.end();
+  return it != json.end() && it->is_string() ? it->get<std::string>() : "";
+}
+
+// The class of torch.nn that sentence-transformers saved; empty: none.
+StatusOr<std::string> ActivationOfFunction(const Json& config) {
+  const char* key = "sentence_transformers.activation_fn";
+  std::string name = TextOf(
+      config.value("sentence_transformers", Json::object()), "activation_fn");
+  if (name.empty()) {
+    key = "sbert_ce_default_activation_function";
+    name = TextOf(config, key);
+  }
+  if (name.empty()) return name;
+  constexpr std::pair<std::string_view, const char*> kFunctions[] = {
+      {"torch.nn.modules.linear.Identity", "none"},
+      {"torch.nn.modules.activation.Sigmoid", "sigmoid"},
+      {"torch.nn.modules.activation.Softmax", "softmax"},
+  };
+  for (const auto& [theirs, ours] : kFunctions) {
+    if (name == theirs) return std::string(ours);
+  }
+  return Unimplemented(std::string(key) + " is '" + Shortened(name, 100) +
+                       "'; Identity, Sigmoid and Softmax of torch.nn.modules "
+                       "are supported; or set activation in task_options")
+      .At("activation");
+}
+
 }  // namespace
+
+StatusOr<std::string> ActivationOf(const TaskParts& parts) {
+  if (parts.settings->activation != "auto") return parts.settings->activation;
+  std::string activation = "softmax";
+  const config::TaskKind kind = parts.settings->kind;
+  if (kind != config::TaskKind::kClassifyText &&
+      kind != config::TaskKind::kRerank) {
+    return activation;
+  }
+  ASSIGN_OR_RETURN(const Json config, Optional(parts, "config.json"));
+  if (!config.is_object()) return activation;
+  const std::string problem = TextOf(config, "problem_type");
+  if (problem == "regression") return std::string("none");
+  if (problem == "multi_label_classification") return std::string("sigmoid");
+  if (problem == "single_label_classification") return activation;
+  ASSIGN_OR_RETURN(const std::string named, ActivationOfFunction(config));
+  return named.empty() ? activation : named;
+}
 
 Pooling PoolingOfGguf(int64_t type) {
   return type == 2   ? Pooling::kCls

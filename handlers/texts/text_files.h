@@ -3,7 +3,8 @@
 // sentence-transformers:
 //
 //   tokenizer.json              the tokenizer (required; the others are not)
-//   config.json                 id2label, pad_token_id, position embeddings
+//   config.json                 id2label, pad_token_id, position embeddings,
+//                               problem_type, the activation of scores
 //   tokenizer_config.json       model_max_length
 //   sentence_bert_config.json   max_seq_length
 //   modules.json, 1_Pooling/config.json
@@ -37,6 +38,13 @@ struct TextFiles {
 // Errors name the file. `pooling` where neither settings nor files say one.
 StatusOr<TextFiles> ReadTextFiles(const TaskParts& parts,
                                   Pooling pooling = Pooling::kMean);
+
+// softmax, sigmoid or none: what the settings say or, where they leave it to
+// the files, config.json as vLLM reads it: problem_type (multi-label: sigmoid,
+// regression: none), else the function of sentence-transformers
+// (sentence_transformers.activation_fn, sbert_ce_default_activation_function),
+// else softmax. UNIMPLEMENTED for another function.
+StatusOr<std::string> ActivationOf(const TaskParts& parts);
 
 // Of a model whose file has its tokenizer inside. `max_tokens`: what the model
 // takes at most.

@@ -76,7 +76,9 @@ StatusOr<handlers::TextFiles> FilesOf(const std::string& path,
 Status WhyNotServable(const std::string& path) {
   ASSIGN_OR_RETURN(const Encoder encoder, models::encoder::LoadEncoder(path));
   PrintConfig(encoder);
-  const config::TaskSettings task = TaskOf(encoder.config);
+  ASSIGN_OR_RETURN(
+      const config::TaskSettings task,
+      WithActivation(TaskOf(encoder.config), path, encoder.file != nullptr));
   std::printf("task           %s, where its config.yaml says none: POST %s\n",
               std::string(config::TaskName(task.kind)).c_str(),
               RouteOf(task.kind));
@@ -86,8 +88,9 @@ Status WhyNotServable(const std::string& path) {
   if (task.kind == config::TaskKind::kEmbed) {
     std::printf("pooling        %s%s\n", NameOf(files.pooling),
                 files.normalize ? ", then to length 1" : "");
-  } else if (task.kind == config::TaskKind::kClassifyText) {
-    std::printf("classes        %lld\n", Wide(encoder.config.classes));
+  } else {
+    std::printf("classes        %lld\nactivation     %s\n",
+                Wide(encoder.config.classes), task.activation.c_str());
   }
   return models::graph::CompiledGraph::Create(encoder.graph.Copy(),
                                               {.interpret = true})

@@ -1,7 +1,8 @@
 // Scores of pairs of texts and classes of texts, as vLLM answers them:
 // /v1/rerank (Jina's and Cohere's shape; text-embeddings-inference's where the
 // request has `texts`), /v1/score, /classify. A model that embeds scores pairs
-// by the cosine of their vectors.
+// by the cosine of their vectors; one with a single class that takes pairs
+// scores single texts at /classify.
 #include <algorithm>
 #include <nlohmann/json.hpp>
 #include <numeric>
@@ -211,7 +212,8 @@ Status Classify(const Site& site, const std::shared_ptr<Exchange>& exchange) {
   ASSIGN_OR_RETURN(ModelHandle model, BorrowForTexts(site, *exchange, body));
   ASSIGN_OR_RETURN(const handlers::TextHandler* handler, model->ForTexts());
   RETURN_IF_ERROR(WantTask(handler->facts(), model->id(),
-                           {TaskKind::kClassifyText}, "/classify"));
+                           {TaskKind::kClassifyText, TaskKind::kRerank},
+                           "/classify"));
   const std::string name = model->id();
   return RunTexts(
       site, exchange, std::move(model), std::move(request),

@@ -20,6 +20,21 @@ config::TaskSettings TaskOf(const models::encoder::EncoderConfig& config) {
   return task;
 }
 
+StatusOr<config::TaskSettings> WithActivation(config::TaskSettings task,
+                                              const std::string& path,
+                                              bool is_gguf) {
+  if (task.activation != "auto") return task;
+  if (is_gguf) {
+    task.activation = "softmax";
+    return task;
+  }
+  handlers::TaskParts parts;
+  parts.path = TaskPath(path);
+  parts.settings = std::make_shared<const config::TaskSettings>(task);
+  ASSIGN_OR_RETURN(task.activation, handlers::ActivationOf(parts));
+  return task;
+}
+
 StatusOr<handlers::TextFiles> TextFilesOf(
     const models::GgufFile& file, const config::TextTaskSettings& text) {
   ASSIGN_OR_RETURN(models::Vocabulary vocabulary, models::ReadVocabulary(file));

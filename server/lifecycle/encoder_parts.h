@@ -14,6 +14,12 @@ namespace millrace::server {
 // What it is made for, where its config.yaml says nothing.
 config::TaskSettings TaskOf(const models::encoder::EncoderConfig& config);
 
+// The same task, its activation no longer "auto": of texts what the files
+// beside the model say. `path` is the model's; a GGUF says nothing of it.
+StatusOr<config::TaskSettings> WithActivation(config::TaskSettings task,
+                                              const std::string& path,
+                                              bool is_gguf);
+
 // The tokenizer of its GGUF, and how many tokens its graph takes.
 StatusOr<handlers::TextFiles> TextFilesOf(const models::GgufFile& file,
                                           const config::TextTaskSettings& text);

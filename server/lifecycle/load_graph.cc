@@ -111,8 +111,8 @@ StatusOr<Source> ReadGraph(const std::string& path,
   report->format = (encoder.file == nullptr ? "Hugging Face, " : "GGUF, ") +
                    encoder.config.architecture;
   if (out.task == nullptr) {
-    config::TaskSettings task = TaskOf(encoder.config);
-    out.task = std::make_shared<const config::TaskSettings>(task);
+    out.task =
+        std::make_shared<const config::TaskSettings>(TaskOf(encoder.config));
   }
   out.graph = std::move(encoder.graph);
   out.gguf = std::move(encoder.file);
@@ -252,7 +252,14 @@ StatusOr<std::shared_ptr<Servable>> LoadGraph(
   const std::vector<config::CpuSet> nodes = ByNode(cpus, topology);
   models::graph::ImportReport report;
   ASSIGN_OR_RETURN(Source source, ReadGraph(settings.path, settings, &report));
-  const std::shared_ptr<const config::TaskSettings> task_settings = source.task;
+  std::shared_ptr<const config::TaskSettings> task_settings;
+  if (source.task != nullptr) {
+    ASSIGN_OR_RETURN(
+        config::TaskSettings task,
+        WithActivation(*source.task, settings.path, source.gguf != nullptr));
+    task_settings =
+        std::make_shared<const config::TaskSettings>(std::move(task));
+  }
   const size_t num_nodes = source.graph.nodes.size();
   models::graph::InstanceOptions options;
   options.cpus =

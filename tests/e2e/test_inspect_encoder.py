@@ -22,6 +22,7 @@ def test_inspect_knows_encoders(model, task, route):
     assert f"task           {task}, " in told and f"POST {route}\n" in told
     assert f"servable       yes: millrace serve {path}\n" in told
     assert "chat template" not in told and "KV cache" not in told
+    assert ("activation     softmax\n" in told) == (task != "embed")
 
 
 def test_an_encoder_that_cannot_be_served_is_told_why(tmp_path):
@@ -37,6 +38,22 @@ def test_an_encoder_that_cannot_be_served_is_told_why(tmp_path):
     done = millrace("inspect", broken, code=1)
     assert "servable       no: " in done.stdout
     assert f"encoder.layer.{config['num_hidden_layers'] - 1}." in done.stdout
+
+
+def test_an_activation_that_is_not_known_is_told(tmp_path):
+    folder = tmp_path / "encoder"
+    shutil.copytree(ENCODERS / "bert_rerank", folder)
+    config = json.loads((folder / "config.json").read_text())
+    config["sentence_transformers"] = {
+        "activation_fn": "torch.nn.modules.activation.Tanh"}
+    (folder / "config.json").write_text(json.dumps(config))
+    why = ("sentence_transformers.activation_fn is "
+           "'torch.nn.modules.activation.Tanh'; Identity, Sigmoid and Softmax")
+    told = " ".join(millrace("inspect", folder, code=1).stdout.split())
+    assert "servable no: " in told and why in told
+    told = millrace("serve", "--http-port", "0", "--grpc-port", "0", folder,
+                    code=1).stderr
+    assert why in " ".join(told.split())
 
 
 @pytest.mark.parametrize("architecture", [

@@ -241,6 +241,102 @@ def test_classes_have_the_names_of_the_config(server):
         assert item["num_classes"] == 3
 
 
+def of_config(folder, source, **more):
+    """A folder like that of `source`, whose config.json says more."""
+    shutil.copytree(DATA / source, folder)
+    config = json.loads((folder / "config.json").read_text())
+    (folder / "config.json").write_text(json.dumps({**config, **more}))
+    return folder
+
+
+# What transformers' TextClassificationPipeline and CrossEncoder of
+# sentence-transformers make of the logits; vLLM reads problem_type first.
+IDENTITY = "torch.nn.modules.linear.Identity"
+SIGMOID = "torch.nn.modules.activation.Sigmoid"
+ACTIVATIONS = {
+    "regression": ({"problem_type": "regression"}, "none"),
+    "multi": ({"problem_type": "multi_label_classification"}, "sigmoid"),
+    "single": ({"problem_type": "single_label_classification",
+                "sbert_ce_default_activation_function": IDENTITY}, "default"),
+    "identity": ({"sentence_transformers": {"activation_fn": IDENTITY},
+                  "sbert_ce_default_activation_function": SIGMOID}, "none"),
+    "older": ({"problem_type": None,
+               "sbert_ce_default_activation_function": IDENTITY}, "none"),
+    "sigmoid": ({"sentence_transformers": {"activation_fn": SIGMOID}},
+                "sigmoid"),
+    "no function": ({"sentence_transformers": {"version": "5.0"}}, "default"),
+}
+
+
+def activated(logits, name):
+    logits = np.array(logits)
+    if name == "none":
+        return logits
+    if name == "sigmoid" or len(logits) == 1:
+        return 1 / (1 + np.exp(-logits))
+    odds = np.exp(logits - logits.max())
+    return odds / odds.sum()
+
+
+def check_classes(server, model, activation):
+    answer = post(server, "/classify", {
+        "model": model, "input": CLASSIFY["texts"][:SHORT]})
+    for item, logits in zip(answer["data"], CLASSIFY["logits"]):
+        assert item["probs"] == pytest.approx(activated(logits, activation),
+                                              abs=1e-4), model
+
+
+def test_scores_are_activated_as_the_config_says(tmp_path):
+    texts = CLASSIFY["texts"][:SHORT]
+    folders = [of_config(tmp_path / f"{source} {name}".replace(" ", "_"), source,
+                         **more)
+               for name, (more, _) in ACTIVATIONS.items()
+               for source in ("bert_classify", "bert_rerank")]
+    with start(*folders) as server:
+        for name, (_, activation) in ACTIVATIONS.items():
+            check_classes(server, f"bert_classify_{name}".replace(" ", "_"),
+                          activation)
+            answer = post(server, "/v1/score", {
+                "model": f"bert_rerank_{name}".replace(" ", "_"),
+                "text_1": RERANK["query"], "text_2": texts})
+            for got, logits in zip(answer["data"], RERANK["logits"]):
+                assert got["score"] == pytest.approx(
+                    activated(logits, activation)[0], abs=1e-4), name
+
+
+@pytest.mark.parametrize("setting, activation", [
+    ("", "sigmoid"), (", activation: softmax", "softmax"),
+    (", activation: none", "none")])
+def test_the_activation_of_config_yaml_wins(tmp_path, setting, activation):
+    put_onnx(tmp_path, "bert_classify", "classify_text")
+    folder = tmp_path / "bert_classify"
+    config = json.loads((folder / "config.json").read_text())
+    config["problem_type"] = "multi_label_classification"
+    (folder / "config.json").write_text(json.dumps(config))
+    (folder / "config.yaml").write_text(
+        f"task: classify_text\ntask_options: {{max_length: 48{setting}}}\n")
+    with start("--model-repository", tmp_path) as server:
+        check_classes(server, "bert_classify", activation)
+
+
+def test_a_model_of_one_class_scores_single_texts(tmp_path):
+    folder = of_config(tmp_path / "grade", "bert_rerank",
+                       problem_type="regression", id2label={"0": "quality"})
+    with start(folder, DATA / "bert_rerank") as server:
+        texts = RERANK["texts"][1:SHORT]
+        of = {}
+        for model in ("grade", "bert_rerank"):
+            answer = post(server, "/classify", {"model": model, "input": texts})
+            assert [item["num_classes"] for item in answer["data"]] == \
+                [1] * len(texts)
+            of[model] = [item["probs"][0] for item in answer["data"]]
+        assert {item["label"] for item in post(server, "/classify", {
+            "model": "grade", "input": texts})["data"]} == {"quality"}
+        assert of["grade"] == pytest.approx(RERANK["alone"][1:SHORT], abs=1e-4)
+        assert of["bert_rerank"] == pytest.approx(
+            [sigmoid(x) for x in of["grade"]], abs=1e-5)
+
+
 @pytest.mark.parametrize("path,body,says", [
     ("/v1/embeddings", {"model": "bert_embed"}, "input is missing"),
     ("/v1/embeddings", {"model": "bert_embed", "input": []}, "1 to 2048"),

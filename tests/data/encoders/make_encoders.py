@@ -130,8 +130,10 @@ def make_scores(name, labels, seed):
     pairs = len(labels) == 1
     logits = [model(**(encode(tok, QUERY, t) if pairs else encode(tok, t))
                     ).logits[0].tolist() for t in TEXTS]
-    (folder / "golden.json").write_text(json.dumps(
-        {"query": QUERY if pairs else None, "texts": TEXTS, "logits": logits}) + "\n")
+    golden = {"query": QUERY if pairs else None, "texts": TEXTS, "logits": logits}
+    if pairs:
+        golden["alone"] = [model(**encode(tok, t)).logits[0].item() for t in TEXTS]
+    (folder / "golden.json").write_text(json.dumps(golden) + "\n")
 
 
 def byte_level(template):

@@ -98,7 +98,7 @@ task: classify
   EXPECT_EQ(task.kind, TaskKind::kClassify);
   EXPECT_EQ(task.labels, "index_to_name.json");
   EXPECT_EQ(task.top_k, 3);
-  EXPECT_EQ(task.activation, "softmax");
+  EXPECT_EQ(task.activation, "auto");
   EXPECT_THAT(task.image.resize, ElementsAre("256", "320"));
   EXPECT_THAT(task.image.center_crop, ElementsAre("224"));
   EXPECT_THAT(task.image.mean, ElementsAre("0.485", "0.456", "0.406"));
