@@ -55,6 +55,7 @@ StatusOr<TaskResponse> ResultsOf(StatusOr<TensorResponse> response) {
     }
     results.results.emplace_back(bytes);
     if (output.name.find('/') != std::string::npos) {  // "image/png"
+      RETURN_IF_ERROR(CheckContentType(output.name));
       results.content_type = output.name;
     }
   }

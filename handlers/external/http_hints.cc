@@ -14,6 +14,7 @@ namespace {
 
 constexpr size_t kMaxHeaders = 32;
 constexpr size_t kMaxHeaderBytes = 4096;
+constexpr size_t kMaxContentTypeBytes = 255;
 
 // Of the message's form and of the connection.
 constexpr std::string_view kOfServer[] = {"connection",
@@ -85,6 +86,14 @@ Status ReadHttpHints(std::string_view json, TaskResponse& response) {
     response.http_headers.emplace_back(name, *text);
   }
   return OkStatus();
+}
+
+Status CheckContentType(std::string_view name) {
+  const bool is_printable =
+      std::ranges::all_of(name, [](char c) { return c >= ' ' && c <= '~'; });
+  if (is_printable && name.size() <= kMaxContentTypeBytes) return OkStatus();
+  return Wrong("a content type that is no printable ASCII of at most " +
+               std::to_string(kMaxContentTypeBytes) + " bytes");
 }
 
 }  // namespace millrace::handlers

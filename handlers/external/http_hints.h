@@ -20,4 +20,9 @@ inline constexpr std::string_view kHttpHints = "millrace.http";
 // 5.5). Headers that the server itself sets are left out.
 Status ReadHttpHints(std::string_view json, TaskResponse& response);
 
+// The name of an output that becomes the Content-Type, which may be of a
+// client. INTERNAL with reason handler_error where it has anything but
+// printable ASCII, or more than 255 bytes.
+Status CheckContentType(std::string_view name);
+
 }  // namespace millrace::handlers

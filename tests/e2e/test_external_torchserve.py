@@ -64,6 +64,12 @@ def handle(data, context):
 def other(data, context):
     if data is not None:
         return ["other"]
+
+
+def typed(data, context):
+    if data is not None:
+        context.set_response_content_type(0, data[0]["data"].decode())
+        return ["<a>"]
 """
 MANIFEST = {"createdOn": "01/01/2026 00:00:00", "runtime": "python",
             "model": {"modelName": "scaler", "modelVersion": "1.0",
@@ -90,6 +96,7 @@ def server(tmp_path_factory):
         **{"MAR-INF/MANIFEST.json": json.dumps(MANIFEST)})
     put(root, "plain", FUNCTIONS)
     put(root, "named", FUNCTIONS, "handler:other")
+    put(root, "typed", FUNCTIONS, "handler:typed")
     running = Server("--model-repository", root)
     yield running
     running.stop()
@@ -100,6 +107,23 @@ def ask(server, name, body, kind="text/plain"):
                                      {"Content-Type": kind})
     with urllib.request.urlopen(request, timeout=60) as answer:
         return answer.read()
+
+
+def test_a_clients_content_type_writes_no_headers(server):
+    def headers(kind):
+        request = urllib.request.Request(
+            f"{server.url}/v1/tasks/typed", kind.encode(),
+            {"Content-Type": "text/plain"})
+        with urllib.request.urlopen(request, timeout=60) as answer:
+            assert answer.read() == b"<a>"
+            return answer.headers
+    assert headers("image/svg+xml; a=b")["Content-Type"] == "image/svg+xml; a=b"
+    for kind in "text/a\r\nSet-Cookie: a=b\r\n\r\n<b>", "text/a\n", "text/\u00fc":
+        with pytest.raises(urllib.error.HTTPError) as refused:
+            headers(kind)
+        assert refused.value.code == 500
+        assert "Set-Cookie" not in refused.value.headers
+        assert "printable ASCII" in json.load(refused.value)["error"]["message"]
 
 
 def said(server, pattern):

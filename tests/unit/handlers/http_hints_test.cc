@@ -58,5 +58,22 @@ TEST(HttpHints, WhatHttpDoesNotHaveIsTheHandlersError) {
   }
 }
 
+TEST(HttpHints, AContentTypeIsOneLineOfPrintableAscii) {
+  for (const std::string& type :
+       {std::string("image/png"), std::string("text/plain; charset=\"utf-8\""),
+        "a/" + std::string(253, 'b')}) {
+    EXPECT_TRUE(CheckContentType(type).ok()) << type;
+  }
+  for (const std::string& type :
+       {std::string("text/plain\r\nSet-Cookie: a=b"), std::string("text/a\n"),
+        std::string("text/a\tb"), std::string("text/a\0b", 8),
+        std::string("text/\xc3\xbc"), std::string("text/\x7f"),
+        "a/" + std::string(254, 'b')}) {
+    const Status status = CheckContentType(type);
+    EXPECT_EQ(status.code(), StatusCode::kInternal) << type;
+    EXPECT_EQ(status.reason(), "handler_error") << type;
+  }
+}
+
 }  // namespace
 }  // namespace millrace::handlers
