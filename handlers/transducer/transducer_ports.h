@@ -35,6 +35,7 @@ struct TransducerGraphs {
   TensorHandler* encoder = nullptr;
   TensorHandler* predictor = nullptr;
   TensorHandler* joiner = nullptr;
+  int64_t num_encoders = 1;  // instances of the encoder
 };
 
 class TransducerPorts {

@@ -13,6 +13,8 @@
 namespace millrace::handlers {
 namespace {
 
+constexpr int64_t kRetryMs = 1000;
+
 double Seconds(Clock::Duration time) {
   return std::chrono::duration<double>(time).count();
 }
@@ -198,7 +200,7 @@ class TransducerRecogniser::OneRun
       } else {
         result = status;
       }
-      owner.in_flight_.fetch_sub(1, std::memory_order_release);
+      self->request_.place.reset();
       done(std::move(result));
     });
   }
@@ -254,7 +256,8 @@ TransducerRecogniser::TransducerRecogniser(const TaskParts& parts,
       ports_(std::move(ports)),
       features_(std::move(features)),
       labels_(std::move(labels)),
-      options_(options) {
+      options_(options),
+      max_runs_(parts.max_queue_size + ports_.graphs().num_encoders) {
   if (parts.registry == nullptr) return;
   const MetricLabels told = {{"model", parts.model}};
   audio_ = parts.registry->AddCounter(
@@ -301,10 +304,37 @@ Status TransducerRecogniser::Check(const Request& request) const {
 void TransducerRecogniser::Run(Request request, Done done,
                                std::stop_token stop) const {
   if (const Status status = Check(request); !status.ok()) return done(status);
+  if (request.place == nullptr) {
+    StatusOr<Place> place = Reserve();
+    if (!place.ok()) return done(place.status());
+    request.place = *std::move(place);
+  }
   const auto run = std::make_shared<OneRun>(*this, std::move(request),
                                             std::move(done), std::move(stop));
-  in_flight_.fetch_add(1, std::memory_order_relaxed);
   run->Go();
+}
+
+Status TransducerRecogniser::Full() const {
+  return ResourceExhausted(
+             "model '" + parts_.model + "': " + std::to_string(max_runs_) +
+             " pieces of sound are under way, as many as may (max_queue_size " +
+             std::to_string(parts_.max_queue_size) +
+             " and one for each instance of the encoder); try again later")
+      .Because("queue_full")
+      .RetryAfterMs(kRetryMs);
+}
+
+Status TransducerRecogniser::HasPlace() const {
+  RETURN_IF_ERROR(ports_.graphs().encoder->HasPlace());
+  return in_flight() < max_runs_ ? OkStatus() : Full();
+}
+
+StatusOr<TransducerRecogniser::Place> TransducerRecogniser::Reserve() const {
+  RETURN_IF_ERROR(ports_.graphs().encoder->HasPlace());
+  const int64_t before = in_flight_.fetch_add(1, std::memory_order_relaxed);
+  Place place(this);
+  if (before < max_runs_) return place;
+  return Full();  // the place is given back
 }
 
 void TransducerRecogniser::Observe(int64_t num_samples,

@@ -7,8 +7,10 @@
 //
 // Chunks are of any length: what does not fill a segment waits in the state.
 // The last run hears silence behind its end, so that all of its sound is
-// encoded. Thread-safe; a run is computed on the graphs' threads, or on its
-// caller's where they are idle.
+// encoded. Runs beyond parts.max_queue_size and one for each instance of the
+// encoder are refused at once; each asks one graph at a time, so queues of the
+// graphs that are as long take all that a run asks. Thread-safe; a run is
+// computed on the graphs' threads, or on its caller's where they are idle.
 #pragma once
 
 #include <atomic>
@@ -43,6 +45,14 @@ class TransducerRecogniser {
       const TaskParts& parts, const config::TransducerSettings& settings,
       const TransducerGraphs& graphs);
 
+  // A run's place; given back by its destructor, before the run's `done`.
+  struct GiveBack {
+    void operator()(const TransducerRecogniser* of) const {
+      of->in_flight_.fetch_sub(1, std::memory_order_release);
+    }
+  };
+  using Place = std::unique_ptr<const TransducerRecogniser, GiveBack>;
+
   struct Request {
     TransducerState state = {};
     std::vector<float> samples = {};  // new ones, -1 to 1
@@ -50,6 +60,7 @@ class TransducerRecogniser {
     int32_t priority = 0;
     Clock::Time deadline = kNever;
     std::string request_id = {};
+    Place place = {};  // null: Run takes one
   };
   struct Result {
     TransducerState state;
@@ -65,9 +76,13 @@ class TransducerRecogniser {
     return static_cast<double>(num_samples) /
            static_cast<double>(sample_rate());
   }
+  // To be called before a run's sound is decoded. RESOURCE_EXHAUSTED where
+  // there is no place, UNAVAILABLE while draining.
+  StatusOr<Place> Reserve() const;
   int64_t sample_rate() const;  // Hz
   const TaskParts& parts() const { return parts_; }
-  Status HasPlace() const { return ports_.graphs().encoder->HasPlace(); }
+  Status HasPlace() const;  // what Reserve would say now
+  // Places that are taken.
   int64_t in_flight() const {
     return in_flight_.load(std::memory_order_acquire);
   }
@@ -79,6 +94,7 @@ class TransducerRecogniser {
                        TransducerFeatures features, Labels labels,
                        const TransducerOptions& options);
   Status Check(const Request& request) const;
+  Status Full() const;
   void Observe(int64_t num_samples, const BatchFacts& batch) const;
 
   const TaskParts parts_;
@@ -86,6 +102,7 @@ class TransducerRecogniser {
   const TransducerFeatures features_;
   const Labels labels_;
   const TransducerOptions options_;
+  const int64_t max_runs_;
   Counter audio_;
   Counter compute_;
   Histogram factor_;

@@ -47,8 +47,9 @@ class TransducerTask final : public TaskHandler {
   Status StartOne(TaskRequest& request, size_t item_idx,
                   const TranscriptRequest& asked,
                   const std::shared_ptr<ItemGather>& gather) const {
-    RETURN_IF_ERROR(HasPlace());  // before the work of decoding
     TransducerRecogniser::Request run;
+    // Before the work of decoding.
+    ASSIGN_OR_RETURN(run.place, recogniser_.Reserve());
     ASSIGN_OR_RETURN(
         run.samples,
         ReadRecording(request.parts[item_idx],

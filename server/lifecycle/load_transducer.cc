@@ -54,6 +54,8 @@ StatusOr<std::shared_ptr<Servable>> LoadTransducer(
                                .max_queue_size = settings.common.max_queue_size,
                                .registry = metrics};
   if (pipeline.answer != nullptr) parts.answer = *pipeline.answer;
+  const int64_t num_encoders =
+      std::max<int64_t>(settings.graph.instance_count, 1);
   const auto load = [&](const std::string& name, const std::string& path,
                         int64_t instance_count, bool one_core) {
     ModelFacts part = facts;
@@ -63,6 +65,8 @@ StatusOr<std::shared_ptr<Servable>> LoadTransducer(
     alone.path = path;
     alone.task = nullptr;
     alone.graph.instance_count = instance_count;
+    // Room for all runs that are admitted, wherever they are.
+    alone.common.max_queue_size += num_encoders;
     StatusOr<std::shared_ptr<Servable>> loaded =
         load_part(std::move(part), alone, one_core);
     if (loaded.ok()) return loaded;
@@ -77,10 +81,8 @@ StatusOr<std::shared_ptr<Servable>> LoadTransducer(
       const std::string joiner,
       handlers::FindTaskFile(parts, "transducer.joiner", names.joiner));
   TransducerModel::Graphs graphs;
-  ASSIGN_OR_RETURN(
-      graphs.encoder,
-      load("encoder", settings.path,
-           std::max<int64_t>(settings.graph.instance_count, 1), false));
+  ASSIGN_OR_RETURN(graphs.encoder,
+                   load("encoder", settings.path, num_encoders, false));
   // They are short and asked one after the other: teams of several cores would
   // mostly wait for each other.
   ASSIGN_OR_RETURN(graphs.predictor, load("predictor", predictor, 1, true));

@@ -49,11 +49,13 @@ StatusOr<std::shared_ptr<Servable>> TransducerModel::Create(
                    graphs.predictor->ForTensors());
   ASSIGN_OR_RETURN(handlers::TensorHandler * joiner,
                    graphs.joiner->ForTensors());
-  ASSIGN_OR_RETURN(
-      auto recogniser,
-      handlers::TransducerRecogniser::Create(
-          parts, *pipeline.transducer,
-          {.encoder = encoder, .predictor = predictor, .joiner = joiner}));
+  ASSIGN_OR_RETURN(auto recogniser,
+                   handlers::TransducerRecogniser::Create(
+                       parts, *pipeline.transducer,
+                       {.encoder = encoder,
+                        .predictor = predictor,
+                        .joiner = joiner,
+                        .num_encoders = graphs.encoder->instance_count()}));
   ASSIGN_OR_RETURN(
       auto sessions,
       handlers::MakeSequenceHandler(
