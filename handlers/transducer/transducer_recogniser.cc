@@ -29,7 +29,7 @@ const std::vector<double>& FactorBuckets() {
 }  // namespace
 
 // Keeps itself alive by the answers that it waits for. One thread at a time:
-// the one that got the last answer.
+// the one that got the last answer, never the encoder's.
 class TransducerRecogniser::OneRun
     : public std::enable_shared_from_this<OneRun> {
  public:
@@ -64,7 +64,8 @@ class TransducerRecogniser::OneRun
       ask.priority = request_.priority;
       ask.deadline = request_.deadline;
       ask.trace = trace_;
-      ask.short_done = true;
+      // A search is long: the encoder's thread goes on with its next segment.
+      ask.short_done = graph != ports_.graphs().encoder;
       turn_.store(Turn::kAsking, std::memory_order_relaxed);
       graph->Start(
           std::move(ask),

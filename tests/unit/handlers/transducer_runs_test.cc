@@ -1,4 +1,5 @@
-// Runs of a recogniser beside others: who has a place.
+// Runs of a recogniser beside others: who has a place, and on which threads.
+#include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
 #include <functional>
@@ -14,6 +15,8 @@
 namespace millrace::handlers {
 namespace {
 
+using ::testing::Each;
+
 class TransducerRuns : public Transducer {};
 
 // Keeps requests until they are let through.
@@ -23,6 +26,7 @@ class Gate final : public TensorHandler {
   void Start(TensorRequest request, Done done, std::stop_token stop) override {
     {
       const std::lock_guard lock(mu_);
+      short_done.push_back(request.short_done);
       if (is_shut) {
         kept_.push_back(
             [this, stop, done = std::move(done),
@@ -52,6 +56,7 @@ class Gate final : public TensorHandler {
   }
 
   bool is_shut = false;
+  std::vector<bool> short_done;  // of each request
 
  private:
   TensorHandler* const behind_;
@@ -100,6 +105,21 @@ TEST_F(TransducerRuns, WhatIsAdmittedIsNotRefusedHalfWay) {
   const auto place = recogniser.Reserve();
   ASSERT_TRUE(place.ok());
   EXPECT_EQ(recogniser.in_flight(), 1);
+}
+
+TEST_F(TransducerRuns, ASearchIsNotOnTheEncodersThread) {
+  Gate encoder(encoder_.handler.get()), joiner(joiner_.handler.get());
+  TransducerGraphs graphs = Graphs();
+  graphs.encoder = &encoder;
+  graphs.joiner = &joiner;
+  const auto made = TransducerRecogniser::Create(Parts(4), settings_, graphs);
+  ASSERT_TRUE(made.ok()) << made.status().ToString();
+  ASSERT_TRUE(Run(**made, {.samples = Samples(wanted_["clips"]["long"]),
+                           .is_last = true})
+                  .ok());
+  EXPECT_THAT(encoder.short_done, Each(false));
+  EXPECT_THAT(joiner.short_done, Each(true));
+  EXPECT_GT(encoder.short_done.size(), 1U);
 }
 
 }  // namespace
