@@ -9,6 +9,7 @@
 #include <utility>
 #include <vector>
 
+#include "config/base/deadline.h"
 #include "config/base/mutex.h"
 #include "config/topology.h"
 #include "handlers/named_tensors.h"
@@ -115,6 +116,11 @@ class SequenceHandler final : public SequencedHandler {
     const SequenceId id = place.id;
     RETURN_IF_ERROR(Check(place, request));
     const Clock::Time now = parts_.clock->Now();
+    if (!parts_.timeout_is_of_queue) {
+      request.deadline =
+          EarlierDeadline(request.deadline, request.timeout, *parts_.clock);
+      request.timeout.reset();
+    }
     std::optional<WaitingRequest> next;
     {
       MutexLock lock(mu_);

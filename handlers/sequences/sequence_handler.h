@@ -26,7 +26,10 @@ struct SequenceParts {
   std::string model;   // for messages and metrics
   std::string folder;  // files of initial states
   std::shared_ptr<const config::SequenceSettings> settings;  // never null
-  int64_t max_waiting = 128;           // requests of one sequence
+  int64_t max_waiting = 128;  // requests of one sequence
+  // A request's own timeout is of its time in the model's queue; else of all
+  // its time, also that behind others of its sequence.
+  bool timeout_is_of_queue = false;
   MetricRegistry* registry = nullptr;  // may be null
   const Clock* clock = &Clock::Real();
 };

@@ -5,6 +5,7 @@
 #include <utility>
 #include <vector>
 
+#include "config/base/deadline.h"
 #include "config/base/out_of_memory.h"
 #include "handlers/named_tensors.h"
 #include "models/tensor/strings.h"
@@ -56,7 +57,8 @@ class TransducerHandler final : public TensorHandler {
       }
     }
     run.priority = request.priority;
-    run.deadline = request.deadline;
+    run.deadline =
+        EarlierDeadline(request.deadline, request.timeout, Clock::Real());
     if (request.trace != nullptr) run.request_id = request.trace->request_id;
     const bool is_last = run.is_last;
     recogniser_.Run(

@@ -388,6 +388,8 @@ StatusOr<std::shared_ptr<Servable>> LoadGraph(
              .folder = StateFolder(settings.path),
              .settings = std::make_shared<const config::SequenceSettings>(
                  std::move(sequences)),
+             .timeout_is_of_queue =
+                 batching.default_queue_policy.allow_timeout_override,
              .registry = metrics}));
   }
   if (pipeline.shadow != nullptr) {

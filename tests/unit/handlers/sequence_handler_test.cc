@@ -5,8 +5,10 @@
 #include <gtest/gtest.h>
 
 #include <algorithm>
+#include <chrono>
 #include <deque>
 #include <memory>
+#include <optional>
 #include <string>
 #include <utility>
 #include <vector>
@@ -35,6 +37,8 @@ class FakeSum final : public TensorHandler {
  public:
   void Start(TensorRequest request, Done done, std::stop_token) override {
     short_done.push_back(request.short_done);
+    deadlines.push_back(request.deadline);
+    timeouts.push_back(request.timeout);
     most_nested = std::max(most_nested, ++nested);
     int32_t sum = 0;
     for (const NamedTensor& input : request.inputs) {
@@ -58,7 +62,9 @@ class FakeSum final : public TensorHandler {
 
   bool at_once = true;
   std::vector<bool> short_done;  // of each request
-  int nested = 0;                // starts under way
+  std::vector<Clock::Time> deadlines;
+  std::vector<std::optional<std::chrono::microseconds>> timeouts;
+  int nested = 0;  // starts under way
   int most_nested = 0;
   std::deque<std::pair<Done, int32_t>> waiting;
 
@@ -69,15 +75,21 @@ class FakeSum final : public TensorHandler {
 
 class SequenceHandlerTest : public testing::Test {
  protected:
-  SequenceHandlerTest() {
+  SequenceHandlerTest() { Make(/*timeout_is_of_queue=*/false); }
+
+  void Make(bool timeout_is_of_queue) {
     auto model = std::make_unique<FakeSum>();
     model_ = model.get();
     auto settings = std::make_shared<config::SequenceSettings>();
     settings->max_idle_us = 3'600'000'000;
     settings->max_sequences = 2;
     settings->states = {{.input = "old", .output = "new"}};
-    auto made = MakeSequenceHandler(
-        std::move(model), {.model = "sum", .folder = "", .settings = settings});
+    auto made = MakeSequenceHandler(std::move(model),
+                                    {.model = "sum",
+                                     .folder = "",
+                                     .settings = settings,
+                                     .timeout_is_of_queue = timeout_is_of_queue,
+                                     .clock = &clock_});
     EXPECT_TRUE(made.ok()) << made.status().ToString();
     handler_ = *std::move(made);
   }
@@ -87,8 +99,10 @@ class SequenceHandlerTest : public testing::Test {
   }
 
   // "7", or the error.
-  void Ask(uint64_t id, int32_t x, bool start = false, bool end = false) {
+  void Ask(uint64_t id, int32_t x, bool start = false, bool end = false,
+           std::optional<std::chrono::microseconds> timeout = {}) {
     TensorRequest request;
+    request.timeout = timeout;
     request.inputs.push_back({"x", Of(x)});
     request.short_done = true;
     handler().StartAt(
@@ -108,6 +122,7 @@ class SequenceHandlerTest : public testing::Test {
     return Last().find("START") != std::string::npos;
   }
 
+  FakeClock clock_;
   FakeSum* model_ = nullptr;
   std::unique_ptr<TensorHandler> handler_;
   std::vector<std::string> answers_;
@@ -140,6 +155,26 @@ TEST_F(SequenceHandlerTest, WhatRunsAndWaitsComesBeforeTheEnd) {
   model_->Answer();
   EXPECT_EQ(Last(), "7");
   EXPECT_TRUE(IsGone(1));
+}
+
+// Its time behind others of its sequence is part of it.
+TEST_F(SequenceHandlerTest, ATimeoutBeginsWhenTheRequestComes) {
+  using std::chrono::milliseconds;
+  for (const bool of_queue : {false, true}) {
+    Make(of_queue);
+    model_->at_once = false;
+    const Clock::Time came = clock_.Now();
+    Ask(1, 3, true);
+    Ask(1, 4, false, false, milliseconds(10));
+    clock_.Advance(milliseconds(7));
+    model_->Answer();
+    ASSERT_EQ(model_->deadlines.size(), 2U);
+    EXPECT_EQ(model_->deadlines[0], kNever);
+    EXPECT_EQ(model_->deadlines[1],
+              of_queue ? kNever : came + milliseconds(10));
+    EXPECT_EQ(model_->timeouts[1].has_value(), of_queue);
+    model_->Answer();
+  }
 }
 
 // Else a model that computes a request on the thread that brings it would be

@@ -1,7 +1,9 @@
-// Runs of a recogniser beside others: who has a place, and on which threads.
+// Runs of a recogniser beside others: who has a place, on which threads, until
+// when.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <chrono>
 #include <functional>
 #include <future>
 #include <memory>
@@ -9,12 +11,15 @@
 #include <utility>
 #include <vector>
 
+#include "handlers/transducer/transducer_handler.h"
 #include "handlers/transducer/transducer_recogniser.h"
 #include "tests/unit/handlers/transducer_fixture.h"
 
 namespace millrace::handlers {
 namespace {
 
+using models::DType;
+using models::Tensor;
 using ::testing::Each;
 
 class TransducerRuns : public Transducer {};
@@ -27,6 +32,7 @@ class Gate final : public TensorHandler {
     {
       const std::lock_guard lock(mu_);
       short_done.push_back(request.short_done);
+      deadlines.push_back(request.deadline);
       if (is_shut) {
         kept_.push_back(
             [this, stop, done = std::move(done),
@@ -57,6 +63,7 @@ class Gate final : public TensorHandler {
 
   bool is_shut = false;
   std::vector<bool> short_done;  // of each request
+  std::vector<Clock::Time> deadlines;
 
  private:
   TensorHandler* const behind_;
@@ -120,6 +127,30 @@ TEST_F(TransducerRuns, ASearchIsNotOnTheEncodersThread) {
   EXPECT_THAT(encoder.short_done, Each(false));
   EXPECT_THAT(joiner.short_done, Each(true));
   EXPECT_GT(encoder.short_done.size(), 1U);
+}
+
+TEST_F(TransducerRuns, ARequestsOwnTimeoutIsTheDeadlineOfItsAsks) {
+  Gate encoder(encoder_.handler.get());
+  TransducerGraphs graphs = Graphs();
+  graphs.encoder = &encoder;
+  const auto made = TransducerRecogniser::Create(Parts(), settings_, graphs);
+  ASSERT_TRUE(made.ok()) << made.status().ToString();
+  const auto handler = MakeTransducerHandler(made->get());
+  const std::vector<float> samples = Samples(wanted_["clips"]["short"]);
+  TensorRequest request;
+  request.trace = std::make_shared<Trace>();
+  request.timeout = std::chrono::hours(1);
+  request.inputs.push_back(
+      {"audio",
+       Tensor::From<float>(DType::kF32, {static_cast<int64_t>(samples.size())},
+                           samples)});
+  std::promise<StatusOr<TensorResponse>> answer;
+  handler->Start(std::move(request),
+                 [&](auto got) { answer.set_value(std::move(got)); }, {});
+  ASSERT_TRUE(answer.get_future().get().ok());
+  ASSERT_FALSE(encoder.deadlines.empty());
+  EXPECT_LE(encoder.deadlines.front(),
+            Clock::Real().Now() + std::chrono::hours(1));
 }
 
 }  // namespace
