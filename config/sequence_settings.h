@@ -40,7 +40,7 @@ struct SequenceSettings {
   bool direct = false;
   int64_t max_idle_us = kMaxIdleUs;
   int64_t max_sequences = kMaxSequences;     // more are refused
-  int64_t max_state_bytes = kMaxStateBytes;  // of all states together
+  int64_t max_state_bytes = kMaxStateBytes;  // of states; of what waits, too
   bool has_batch = false;  // a request has a first dimension, of size 1
   std::vector<SequenceControl> controls;
   std::vector<SequenceState> states;

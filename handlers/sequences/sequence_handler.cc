@@ -15,6 +15,7 @@
 #include "handlers/named_tensors.h"
 #include "handlers/sequences/sequence_ports.h"
 #include "handlers/sequences/sequence_table.h"
+#include "models/tensor/strings.h"
 
 namespace millrace::handlers {
 namespace {
@@ -32,6 +33,14 @@ std::string Text(const SequenceId& id) {
   const auto* number = std::get_if<uint64_t>(&id);
   return number != nullptr ? std::to_string(*number)
                            : std::get<std::string>(id);
+}
+
+int64_t BytesOf(const TensorRequest& request) {
+  int64_t bytes = 0;
+  for (const NamedTensor& input : request.inputs) {
+    bytes += input.tensor.num_bytes() + models::NumCharacters(input.tensor);
+  }
+  return bytes;
 }
 
 struct Metrics {
@@ -142,10 +151,13 @@ class SequenceHandler final : public SequencedHandler {
             .At("sequence_id")
             .RetryAfterMs(100);
       }
+      const int64_t bytes = sequence->running ? BytesOf(request) : 0;
+      RETURN_IF_ERROR(CheckMayWait(bytes));
       if (place.start) sequence->left = false;
       table_.Touch(*sequence, now);
       sequence->waiting.push_back(
-          {std::move(place), std::move(request), done, std::move(stop)});
+          {std::move(place), std::move(request), done, std::move(stop), bytes});
+      waiting_bytes_ += bytes;
       if (!sequence->running) next = Next(id, *sequence);
       Tell();
     }
@@ -225,6 +237,21 @@ class SequenceHandler final : public SequencedHandler {
     return OkStatus();
   }
 
+  // What waits has no place at the model yet, so its bytes are counted here.
+  Status CheckMayWait(int64_t bytes) REQUIRES(mu_) {
+    if (bytes <= settings().max_state_bytes - waiting_bytes_) return OkStatus();
+    return ResourceExhausted("requests of the model '" + parts_.model +
+                             "' that wait behind others of their sequences "
+                             "hold " +
+                             std::to_string(waiting_bytes_) +
+                             " bytes and may hold " +
+                             std::to_string(settings().max_state_bytes) +
+                             "; send the next one after a response")
+        .At("sequence_id")
+        .Because("queue_full")
+        .RetryAfterMs(100);
+  }
+
   // The one whose turn it is, if there is one.
   std::optional<WaitingRequest> Next(const SequenceId& id, Sequence& sequence)
       REQUIRES(mu_) {
@@ -235,6 +262,7 @@ class SequenceHandler final : public SequencedHandler {
     }
     WaitingRequest next = std::move(sequence.waiting.front());
     sequence.waiting.pop_front();
+    waiting_bytes_ -= next.bytes;
     return next;
   }
 
@@ -389,6 +417,7 @@ class SequenceHandler final : public SequencedHandler {
   CondVar stop_;
   bool stopping_ GUARDED_BY(mu_) = false;
   SequenceTable table_ GUARDED_BY(mu_);
+  int64_t waiting_bytes_ GUARDED_BY(mu_) = 0;
   std::thread sweeper_;  // last: it uses all of the above
 };
 

@@ -26,6 +26,7 @@ struct WaitingRequest {
   TensorRequest request;
   TensorHandler::Done done;
   std::stop_token stop;
+  int64_t bytes = 0;  // of its inputs, where it waits
 };
 
 struct Sequence {

@@ -2,6 +2,7 @@
 // whose client is gone.
 #include "handlers/sequences/sequence_handler.h"
 
+#include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
 #include <algorithm>
@@ -77,12 +78,15 @@ class SequenceHandlerTest : public testing::Test {
  protected:
   SequenceHandlerTest() { Make(/*timeout_is_of_queue=*/false); }
 
-  void Make(bool timeout_is_of_queue) {
+  void Make(
+      bool timeout_is_of_queue,
+      int64_t max_state_bytes = config::SequenceSettings::kMaxStateBytes) {
     auto model = std::make_unique<FakeSum>();
     model_ = model.get();
     auto settings = std::make_shared<config::SequenceSettings>();
     settings->max_idle_us = 3'600'000'000;
     settings->max_sequences = 2;
+    settings->max_state_bytes = max_state_bytes;
     settings->states = {{.input = "old", .output = "new"}};
     auto made = MakeSequenceHandler(std::move(model),
                                     {.model = "sum",
@@ -155,6 +159,27 @@ TEST_F(SequenceHandlerTest, WhatRunsAndWaitsComesBeforeTheEnd) {
   model_->Answer();
   EXPECT_EQ(Last(), "7");
   EXPECT_TRUE(IsGone(1));
+}
+
+// Of 4 bytes each, in two sequences; those that run count as states.
+TEST_F(SequenceHandlerTest, TheBytesOfWhatWaitsAreBounded) {
+  Make(/*timeout_is_of_queue=*/false, /*max_state_bytes=*/16);
+  model_->at_once = false;
+  for (const uint64_t id : {1, 2}) {
+    Ask(id, 1, true);
+    Ask(id, 2);
+    Ask(id, 3);
+  }
+  EXPECT_EQ(Last(), "none");
+  Ask(1, 4);
+  EXPECT_NE(Last().find("hold 16 bytes and may hold 16"), std::string::npos)
+      << Last();
+  model_->Answer();
+  EXPECT_EQ(Last(), "1");
+  Ask(1, 4);  // there is room again
+  for (int i = 0; i < 6; ++i) model_->Answer();
+  EXPECT_THAT(answers_, testing::ElementsAre(testing::_, "1", "1", "3", "3",
+                                             "6", "6", "10"));
 }
 
 // Its time behind others of its sequence is part of it.
