@@ -94,7 +94,14 @@ class ImageMicroBatch final : public MicroBatch {
       : model_(model), work_(std::move(work)), first_(first), count_(count) {}
 
   bool Preprocess() override {
-    const Status status = CatchOutOfMemory([this] { return ReadAll(); });
+    const Status status = CatchOutOfMemory([this]() -> Status {
+      RETURN_IF_ERROR(ReadAll());
+      left_ = joined_ ? 1 : count_;
+      for (size_t i = 0; i < left_; ++i) {
+        answers_.emplace_back(Internal("not computed"));
+      }
+      return OkStatus();
+    });
     if (status.ok()) return true;
     rows_.clear();
     EndWith(status);
@@ -102,27 +109,26 @@ class ImageMicroBatch final : public MicroBatch {
   }
 
   void Infer(std::function<void()> done) override {
-    const size_t num_requests = joined_ ? 1 : count_;
+    const size_t num_requests = answers_.size();
     for (size_t i = 0; i < num_requests; ++i) {
-      answers_.emplace_back(Internal("not computed"));
-    }
-    const auto left = std::make_shared<std::atomic<size_t>>(num_requests);
-    for (size_t i = 0; i < num_requests; ++i) {
-      const TaskRequest& of = work_->request;
-      TensorRequest request;
-      request.inputs.push_back(
-          {model_.input.name(), std::move(rows_[i].tensor)});
-      request.priority = of.priority;
-      request.deadline = of.deadline;
-      request.trace = of.trace;
-      model_.parts.tensors->Start(
-          std::move(request),
-          [this, i, left, done](StatusOr<TensorResponse> answer) {
-            answers_[i] = std::move(answer);
-            // The last one sees what the others wrote.
-            if (left->fetch_sub(1, std::memory_order_acq_rel) == 1) done();
-          },
-          work_->gather->stop_token());
+      const auto answered = [this, i, done](StatusOr<TensorResponse> answer) {
+        answers_[i] = std::move(answer);
+        // The last one sees what the others wrote, and this may be gone then.
+        if (left_.fetch_sub(1, std::memory_order_acq_rel) == 1) done();
+      };
+      const Status status = CatchOutOfMemory([&] {
+        const TaskRequest& of = work_->request;
+        TensorRequest request;
+        request.inputs.push_back(
+            {model_.input.name(), std::move(rows_[i].tensor)});
+        request.priority = of.priority;
+        request.deadline = of.deadline;
+        request.trace = of.trace;
+        model_.parts.tensors->Start(std::move(request), answered,
+                                    work_->gather->stop_token());
+        return OkStatus();
+      });
+      if (!status.ok()) answered(status);
     }
   }
 
@@ -192,6 +198,7 @@ class ImageMicroBatch final : public MicroBatch {
   std::vector<ImageRow> rows_;
   bool joined_ = false;
   std::vector<StatusOr<TensorResponse>> answers_;
+  std::atomic<size_t> left_ = 0;  // of these
 };
 
 class MicroBatchedImageTask final : public TaskHandler {

@@ -200,19 +200,24 @@ class GraphTexts final : public TextHandler {
       group = work->next++;
       ++work->num_open;
     }
-    TensorRequest request;
-    request.inputs = ports_.Fill(work->inputs, work->groups[group].items,
-                                 work->groups[group].length, files_.pad_id);
-    request.outputs = {ports_.output};
-    request.priority = work->request.priority;
-    request.deadline = work->request.deadline;
-    request.trace = work->request.trace;
-    parts_.tensors->Start(
-        std::move(request),
-        [this, work, group](const StatusOr<TensorResponse>& answer) {
-          OnGroup(work, group, answer);
-        },
-        work->stop);
+    const Status status = CatchOutOfMemory([&] {
+      TensorRequest request;
+      request.inputs = ports_.Fill(work->inputs, work->groups[group].items,
+                                   work->groups[group].length, files_.pad_id);
+      request.outputs = {ports_.output};
+      request.priority = work->request.priority;
+      request.deadline = work->request.deadline;
+      request.trace = work->request.trace;
+      parts_.tensors->Start(
+          std::move(request),
+          [this, work, group](const StatusOr<TensorResponse>& answer) {
+            OnGroup(work, group, answer);
+          },
+          work->stop);
+      return OkStatus();
+    });
+    // The group has begun, so that it must end.
+    if (!status.ok()) OnGroup(work, group, status);
   }
 
   void OnGroup(const std::shared_ptr<Work>& work, size_t group,

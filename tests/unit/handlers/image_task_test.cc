@@ -258,6 +258,17 @@ TEST_F(ImageTaskTest, MemoryThatIsNotThereForAnInputEndsTheRequestAlone) {
   EXPECT_THAT(Ask(**handler, {File("png/rgb8")}), HasSubstr("{"));
 }
 
+TEST_F(ImageTaskTest, MemoryThatIsNotThereForAMicroBatchEndsItsRequestAlone) {
+  for (const int64_t max_rows : {1, 4}) {
+    auto micro = MakeMicro({.micro_batch_size = 2}, max_rows);
+    graph_->throws = true;
+    EXPECT_THAT(AskAndWait(*micro, {File("png/rgb8"), File("png/rgb8")}),
+                HasSubstr("(the server has no memory for this request"));
+    graph_->throws = false;
+    EXPECT_THAT(AskAndWait(*micro, {File("png/rgb8")}), HasSubstr("{"));
+  }
+}
+
 TEST_F(ImageTaskTest, AnswersStandInTheOrderOfTheParts) {
   auto handler = Make(Plain());
   ASSERT_TRUE(handler.ok()) << handler.status().ToString();
