@@ -3,6 +3,7 @@
 #include <sys/eventfd.h>
 #include <unistd.h>
 
+#include <optional>
 #include <utility>
 
 #include "config/base/mutex.h"
@@ -21,8 +22,7 @@ constexpr size_t kMaxCalls = 64;
 struct CallResult {
   uint64_t id;
   StatusOr<TensorResponse> response;
-  // Let go of on the thread that takes the result.
-  std::shared_ptr<LentModel> lent;
+  std::optional<LentModel> lent;  // let go of by who takes the result
 };
 
 // Tensors of calls come inline.
@@ -118,16 +118,19 @@ Status ModelCalls::Start(const Message& call, Clock::Time deadline) {
           ? lender_->LendForRequest(model_, call.model(), call.version())
           : StatusOr<LentModel>(request.status());
   if (!lent.ok()) {
-    inbox_->Put({call.id(), lent.status(), nullptr});
+    inbox_->Put({call.id(), lent.status(), std::nullopt});
     return OkStatus();
   }
   TensorHandler* handler = lent->handler;
-  auto held = std::make_shared<LentModel>(*std::move(lent));
+  // All copies of the closure share it: the last of them may die on the model's
+  // own thread, and must not hold the model then.
+  const auto held =
+      std::make_shared<std::optional<LentModel>>(*std::move(lent));
   handler->Start(
       *std::move(request),
       [inbox = inbox_, id = call.id(),
-       held](StatusOr<TensorResponse> response) mutable {
-        inbox->Put({id, std::move(response), std::move(held)});
+       held](StatusOr<TensorResponse> response) {
+        inbox->Put({id, std::move(response), std::exchange(*held, {})});
       },
       stop_.get_token());
   return OkStatus();
