@@ -13,13 +13,11 @@
 #include "models/graph/cuda/blas_layers.h"
 #include "tests/cuda_emulation/blas_test_library.h"
 #include "tests/cuda_emulation/cuda_graph_fixture.h"
+#include "tests/cuda_emulation/test_module.h"
 #include "tests/unit/models/graph/graph_maker.h"
 #include "tests/unit/models/graph/tiny_model_arrays.h"
 
 namespace millrace::models::graph {
-
-const char* EmulatedModule() { return EMULATED_MODULE; }
-
 namespace {
 
 constexpr const char* kByBlas = " by cuBLASLt";
@@ -28,12 +26,14 @@ constexpr DeviceLibraries kCublasLt = {.gemm = GemmBackend::kCublasLt};
 class BlasGraph : public CudaGraph {
  protected:
   void SetUp() override {
+    if (!environment_.has_library()) {
+      GTEST_SKIP() << "MILLRACE_TEST_CUBLASLT names no cuBLASLt";
+    }
     const auto device =
         OpenGraphDevice("cuda:0", DevicePrecision::kF32, kCublasLt);
     ASSERT_TRUE(device.ok()) << device.status().ToString();
-    if ((*device)->libraries().gemm == GemmBackend::kNative) {
-      GTEST_SKIP() << "there is no cuBLASLt";
-    }
+    ASSERT_EQ((*device)->libraries().gemm, GemmBackend::kCublasLt)
+        << "the library cannot be used";
   }
   static std::unique_ptr<ExecutionContext> WithBlas(const Graph& graph,
                                                     DevicePrecision precision) {
@@ -69,7 +69,7 @@ TEST_P(BlasNetworks, GiveWhatPyTorchGave) {
       }
       EXPECT_GE(Count(context->PlanText(), kByBlas), least)
           << context->PlanText();
-      if (OnEmulatedGpu()) {
+      if (Emulated()) {
         EXPECT_GE(BlasEnvironment::Products() - before, least);
       }
     }
@@ -165,7 +165,7 @@ TEST_F(BlasGraph, ContextsRunBesideEachOther) {
 }
 
 TEST_F(BlasGraph, AlgorithmsWhoseBitsDependOnThePlaceAreDropped) {
-  if (!OnEmulatedGpu()) GTEST_SKIP() << "of the library that stands in";
+  if (!Emulated()) GTEST_SKIP() << "of the library that stands in";
   GraphMaker make;
   const Graph graph = TwoLayers(make);
   const auto inputs = Rows(make, 200);
@@ -193,7 +193,7 @@ TEST_F(BlasGraph, AlgorithmsWhoseBitsDependOnThePlaceAreDropped) {
 }
 
 TEST_F(BlasGraph, WithoutMemoryToTryAlgorithmsKernelsMultiply) {
-  if (!OnEmulatedGpu()) GTEST_SKIP() << "of the library that stands in";
+  if (!Emulated()) GTEST_SKIP() << "of the library that stands in";
   GraphMaker make;
   const Graph graph = TwoLayers(make);
   const auto inputs = Rows(make, 20);
@@ -210,7 +210,7 @@ TEST_F(BlasGraph, WithoutMemoryToTryAlgorithmsKernelsMultiply) {
 }
 
 TEST_F(BlasGraph, ACallThatFailsEndsOneRun) {
-  if (!OnEmulatedGpu()) GTEST_SKIP() << "of the library that stands in";
+  if (!Emulated()) GTEST_SKIP() << "of the library that stands in";
   GraphMaker make;
   const auto context = WithBlas(TwoLayers(make), DevicePrecision::kF32);
   const auto inputs = Rows(make, 20);

@@ -14,6 +14,7 @@
 #include "models/llm/cuda/pack_rows.h"
 #include "models/tensor/float16.h"
 #include "tests/cuda_emulation/blas_test_library.h"
+#include "tests/cuda_emulation/test_module.h"
 
 namespace millrace::models {
 namespace {
@@ -21,33 +22,27 @@ namespace {
 class BlasProductsTest : public testing::Test {
  protected:
   BlasProductsTest() {
-    StatusOr<const cuda::Module*> module = OpenCudaModule();
-    CHECK(module.ok(), "the module opens");
-    StatusOr<std::shared_ptr<CudaContext>> context =
-        CudaContext::Open(*module, 0, {.setting = "", .remedy = "end others"});
-    CHECK(context.ok(), "the device opens");
-    context_ = *context;
+    context_ = Must(CudaContext::Open(Must(OpenCudaModule()), 0,
+                                      {.setting = "", .remedy = "end others"}));
   }
 
   void SetUp() override {
-    const auto blas = BlasProducts::Open(context_);
-    if (!OnEmulatedGpu() && !blas.ok()) {
-      GTEST_SKIP() << blas.status().message();
+    if (!environment_.has_library()) {
+      GTEST_SKIP() << "MILLRACE_TEST_CUBLASLT names no cuBLASLt";
     }
+    const auto blas = BlasProducts::Open(context_);
+    ASSERT_TRUE(blas.ok()) << blas.status().ToString();
   }
   std::unique_ptr<BlasProducts> MustOpen() {
-    StatusOr<std::unique_ptr<BlasProducts>> blas = BlasProducts::Open(context_);
-    CHECK(blas.ok(), "the library opens");
-    return std::move(blas).value();
+    return Must(BlasProducts::Open(context_));
   }
   template <typename T>
   CudaBuffer Upload(const std::vector<T>& values) {
     const auto bytes = static_cast<int64_t>(values.size() * sizeof(T));
-    StatusOr<CudaBuffer> buffer = context_->Allocate(bytes, "a test");
-    CHECK(buffer.ok(), "there is memory");
-    EXPECT_TRUE(context_->Upload(buffer->data(), values.data(), bytes).ok());
+    CudaBuffer buffer = Must(context_->Allocate(bytes, "a test"));
+    EXPECT_TRUE(context_->Upload(buffer.data(), values.data(), bytes).ok());
     EXPECT_TRUE(context_->Wait().ok());
-    return std::move(buffer).value();
+    return buffer;
   }
   std::vector<float> Read(const CudaBuffer& from, int64_t count) {
     std::vector<float> values(static_cast<size_t>(count));
@@ -284,7 +279,7 @@ TEST_F(OneProduct, RunsInAGraphAsOftenAsAsked) {
 }
 
 TEST_F(OneProduct, AlgorithmsWhoseBitsDependOnThePlaceAreDropped) {
-  if (!OnEmulatedGpu()) GTEST_SKIP() << "of the library that stands in";
+  if (!Emulated()) GTEST_SKIP() << "of the library that stands in";
   const auto outputs = [&](const char* what) {
     BlasEnvironment::Tell(what);
     const auto blas = MustOpen();
@@ -302,7 +297,7 @@ TEST_F(OneProduct, AlgorithmsWhoseBitsDependOnThePlaceAreDropped) {
 }
 
 TEST_F(OneProduct, ACallThatFailsSaysSoAndTheNextOneRuns) {
-  if (!OnEmulatedGpu()) GTEST_SKIP() << "of the library that stands in";
+  if (!Emulated()) GTEST_SKIP() << "of the library that stands in";
   const auto blas = MustOpen();
   const BlasProduct* product = Choose(*blas);
   ASSERT_NE(product, nullptr);
@@ -317,7 +312,7 @@ TEST_F(OneProduct, ACallThatFailsSaysSoAndTheNextOneRuns) {
 }
 
 TEST_F(BlasProductsTest, SaysInOneSentenceWhyItCannotBeUsed) {
-  if (!OnEmulatedGpu()) GTEST_SKIP() << "of the library that stands in";
+  if (!Emulated()) GTEST_SKIP() << "of the library that stands in";
   using testing::HasSubstr;
   EXPECT_EQ(WhyNot(), "it can");
   EXPECT_EQ(MustOpen()->VersionText(), "13.1.0");

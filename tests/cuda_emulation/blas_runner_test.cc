@@ -11,6 +11,7 @@
 #include "models/llm/teacher_forcing.h"
 #include "tests/cuda_emulation/blas_test_library.h"
 #include "tests/cuda_emulation/scored_logits.h"
+#include "tests/cuda_emulation/test_module.h"
 #include "tests/data/tiny_gguf.h"
 #include "tests/support/temp_path.h"
 #include "tests/unit/models/llm/step_driver.h"
@@ -41,8 +42,7 @@ class BlasRunner : public testing::Test {
     EXPECT_TRUE(WriteTinyGguf(tiny, path));
     StatusOr<LlmModel> model = LoadLlm(path, options);
     EXPECT_EQ(std::remove(path.c_str()), 0);
-    CHECK(model.ok(), "the model loads");
-    return std::move(model).value();
+    return Must(std::move(model));
   }
   static std::vector<std::vector<float>> Scored(LlmModel& model, int32_t chunk,
                                                 int32_t count = 12) {
@@ -50,9 +50,11 @@ class BlasRunner : public testing::Test {
   }
 
   void SetUp() override {
+    if (!environment_.has_library()) {
+      GTEST_SKIP() << "MILLRACE_TEST_CUBLASLT names no cuBLASLt";
+    }
     const auto library = CublasLtLibrary::Open();
-    if (!OnEmulatedGpu() && !library.ok())
-      GTEST_SKIP() << library.status().message();
+    ASSERT_TRUE(library.ok()) << library.status().ToString();
   }
 
   const BlasEnvironment environment_;
@@ -71,7 +73,7 @@ TEST_F(BlasRunner, GivesTheLogitsOfTheCpuInAnyChunks) {
     const TinyModel tiny = Tiny(c.type);
     const int products = BlasEnvironment::Products();
     LlmModel by_blas = MustLoad(tiny, Options("cuda:0", "cublaslt"));
-    if (OnEmulatedGpu()) {
+    if (Emulated()) {
       EXPECT_GT(BlasEnvironment::Products(), products) << "tried while loading";
       EXPECT_EQ(by_blas.info.isa, "cuda sm_90, cuBLASLt 13.1.0");
     }
@@ -79,7 +81,7 @@ TEST_F(BlasRunner, GivesTheLogitsOfTheCpuInAnyChunks) {
     LlmModel on_cpu = MustLoad(tiny, Options("cpu", "native"));
     const auto logits = Scored(by_blas, c.tokens, c.tokens);
     EXPECT_LT(Difference(logits, Scored(on_cpu, c.tokens, c.tokens)), c.most);
-    if (OnEmulatedGpu()) {
+    if (Emulated()) {
       EXPECT_NE(Scored(by_blas, 12), Scored(native, 12))
           << "multiplied by native kernels";
     }
@@ -117,7 +119,7 @@ TEST_F(BlasRunner, AnswersDoNotDependOnTheBatch) {
 }
 
 TEST_F(BlasRunner, NativeKernelsServeWhereItCannotBeUsed) {
-  if (!OnEmulatedGpu()) GTEST_SKIP() << "of the library that stands in";
+  if (!Emulated()) GTEST_SKIP() << "of the library that stands in";
   TinyModel tiny = Tiny(GgmlType::kBF16);
   tiny.layers = 1;
   LlmModel native = MustLoad(tiny, Options("cuda:0", "native"));
@@ -153,7 +155,7 @@ TEST_F(BlasRunner, OtherWeightsStayWithNativeKernels) {
 }
 
 TEST_F(BlasRunner, AProductThatFailsEndsTheStepAndTheNextOneRuns) {
-  if (!OnEmulatedGpu()) GTEST_SKIP() << "of the library that stands in";
+  if (!Emulated()) GTEST_SKIP() << "of the library that stands in";
   TinyModel tiny = Tiny(GgmlType::kBF16);
   tiny.layers = 1;
   LlmModel model = MustLoad(tiny, Options("cuda:0", "cublaslt"));

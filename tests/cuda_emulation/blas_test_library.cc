@@ -5,13 +5,10 @@
 #include <cstdlib>
 #include <initializer_list>
 
+#include "tests/cuda_emulation/test_module.h"
+
 namespace millrace::models {
 namespace {
-
-const char* FileOf(const char* variable, const char* otherwise) {
-  const char* other = std::getenv(variable);
-  return other != nullptr ? other : otherwise;
-}
 
 int Ask(const char* function) {
   void* library = dlopen(FAKE_CUBLASLT, RTLD_NOW | RTLD_NOLOAD);
@@ -21,15 +18,13 @@ int Ask(const char* function) {
 
 }  // namespace
 
-bool OnEmulatedGpu() {
-  return std::getenv("MILLRACE_TEST_CUDA_MODULE") == nullptr;
-}
-
 BlasEnvironment::BlasEnvironment() {
-  setenv("MILLRACE_CUDA_MODULE",
-         FileOf("MILLRACE_TEST_CUDA_MODULE", EMULATED_MODULE), 1);
-  setenv("MILLRACE_CUBLASLT", FileOf("MILLRACE_TEST_CUBLASLT", FAKE_CUBLASLT),
-         1);
+  setenv("MILLRACE_CUDA_MODULE", ModuleFile(), 1);
+  const char* const real = std::getenv("MILLRACE_TEST_CUBLASLT");
+  has_library_ = Emulated() || real != nullptr;
+  if (has_library_) {
+    setenv("MILLRACE_CUBLASLT", Emulated() ? FAKE_CUBLASLT : real, 1);
+  }
 }
 
 BlasEnvironment::~BlasEnvironment() {

@@ -14,21 +14,10 @@
 #include "models/gpu/cuda_context.h"
 #include "models/graph/execution_context.h"
 #include "models/graph/import.h"
+#include "tests/cuda_emulation/test_module.h"
 #include "tests/unit/models/graph/tiny_model_arrays.h"
 
 namespace millrace::models::graph {
-
-const char* EmulatedModule();  // the file that was built beside the test
-
-// The emulated module, unless MILLRACE_TEST_CUDA_MODULE names another: the real
-// one, on a machine with a GPU.
-inline const char* ModuleFile() {
-  const char* other = std::getenv("MILLRACE_TEST_CUDA_MODULE");
-  return other != nullptr ? other : EmulatedModule();
-}
-inline bool Emulated() {
-  return std::getenv("MILLRACE_TEST_CUDA_MODULE") == nullptr;
-}
 
 class CudaGraph : public testing::Test {
  protected:
@@ -56,17 +45,13 @@ class CudaGraph : public testing::Test {
       DevicePrecision precision = DevicePrecision::kF32,
       DeviceLibraries libraries = {}) {
     InstanceOptions options;
-    auto device = OpenGraphDevice("cuda:0", precision, libraries);
-    EXPECT_TRUE(device.ok()) << device.status().ToString();
-    options.device = *device;
+    options.device = Must(OpenGraphDevice("cuda:0", precision, libraries));
     return options;
   }
   static std::unique_ptr<ExecutionContext> Make(
       const Graph& graph, DevicePrecision precision = DevicePrecision::kF32,
       DeviceLibraries libraries = {}) {
-    auto context = CreateInstance(graph.Copy(), OnDevice(precision, libraries));
-    CHECK(context.ok(), "the graph compiles");
-    return *std::move(context);
+    return Must(CreateInstance(graph.Copy(), OnDevice(precision, libraries)));
   }
 };
 
@@ -115,9 +100,7 @@ inline bool SameBytes(const std::vector<Tensor>& a,
 }
 
 inline Graph Import(const std::string& path) {
-  auto graph = ImportGraph(path, nullptr);
-  CHECK(graph.ok(), "the file is a graph");
-  return *std::move(graph);
+  return Must(ImportGraph(path, nullptr));
 }
 
 }  // namespace millrace::models::graph

@@ -1,7 +1,6 @@
 // A model on the GPU that the CPU emulates, loaded as any other: recipe,
 // backend, runner and kernels beside the engine on cores. The module is opened
 // by dlopen, as the real one is.
-#include <dlfcn.h>
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
@@ -13,20 +12,13 @@
 #include "models/gpu/cuda_context.h"
 #include "models/llm/teacher_forcing.h"
 #include "tests/cuda_emulation/scored_logits.h"
+#include "tests/cuda_emulation/test_module.h"
 #include "tests/data/tiny_gguf.h"
 #include "tests/support/temp_path.h"
 #include "tests/unit/models/llm/step_driver.h"
 
 namespace millrace::models {
 namespace {
-
-// The emulated module, unless MILLRACE_TEST_CUDA_MODULE names another: the real
-// one, on a machine with a GPU.
-const char* ModuleFile() {
-  const char* other = std::getenv("MILLRACE_TEST_CUDA_MODULE");
-  return other != nullptr ? other : EMULATED_MODULE;
-}
-bool Emulated() { return std::getenv("MILLRACE_TEST_CUDA_MODULE") == nullptr; }
 
 class CudaRunnerTest : public testing::Test {
  protected:
@@ -57,9 +49,7 @@ class CudaRunnerTest : public testing::Test {
     return model;
   }
   static LlmModel MustLoad(const TinyModel& tiny, const LlmOptions& options) {
-    StatusOr<LlmModel> model = Load(tiny, options);
-    CHECK(model.ok(), "the model loads");
-    return std::move(model).value();
+    return Must(Load(tiny, options));
   }
 };
 
@@ -307,6 +297,7 @@ TEST_F(CudaRunnerTest, SaysInOneSentenceWhyItCannotServe) {
 // The module as nvcc built it, where the toolkit is: it opens without a driver
 // and says so. Machines with a GPU are for other tests.
 TEST_F(CudaRunnerTest, TheRealModuleOpensWithoutADriver) {
+  if (!Emulated()) GTEST_SKIP() << "the real module is under test as a whole";
   const std::string module = REAL_MODULE;
   if (module.empty()) GTEST_SKIP() << "no CUDA toolkit: no module was built";
   setenv("MILLRACE_CUDA_MODULE", module.c_str(), 1);
@@ -359,11 +350,7 @@ TEST_F(CudaRunnerTest, PeaksAreMeasuredBetweenSteps) {
 TEST_F(CudaRunnerTest, AFaultEndsTheStepAndTheNextOneRuns) {
   if (!Emulated()) GTEST_SKIP() << "only the emulated GPU fails when told";
   LlmModel model = MustLoad(TinyModel{}, Options("cuda:0"));
-  void* handle = dlopen(EMULATED_MODULE, RTLD_NOW);
-  ASSERT_NE(handle, nullptr);
-  const auto fail = reinterpret_cast<void (*)(int)>(
-      dlsym(handle, "millrace_emulated_fail_wait"));
-  ASSERT_NE(fail, nullptr);
+  const auto fail = EmulatedFunction<void(int)>("fail_wait");
   const auto before = AllLogits(model, SomeTokens(9), 9);
   fail(0);
   const Status status =

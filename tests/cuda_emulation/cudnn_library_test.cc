@@ -13,6 +13,7 @@
 #include <utility>
 
 #include "models/gpu/cudnn_graph.h"
+#include "tests/cuda_emulation/test_module.h"
 
 namespace millrace::models {
 namespace {
@@ -20,6 +21,8 @@ namespace {
 using cudnn::Attribute;
 using cudnn::Kind;
 using cudnn::Type;
+
+constexpr const char* kStandsIn = "of the library that stands in";
 
 class Cudnn : public testing::Test {
  protected:
@@ -37,6 +40,7 @@ class Cudnn : public testing::Test {
 };
 
 TEST_F(Cudnn, EachRefusalIsOneSentence) {
+  if (!Emulated()) GTEST_SKIP() << kStandsIn;
   const std::string none = Refusal("/nonexistent/libcudnn.so.9");
   EXPECT_TRUE(none.starts_with("cuDNN cannot be opened (/nonexistent"));
   EXPECT_TRUE(none.ends_with("MILLRACE_CUDNN, or set conv_backend to native"));
@@ -73,6 +77,7 @@ ConvShape Layer() {
 
 // Each breaks one rule of cuDNN's interface.
 TEST_F(Cudnn, WrongUsesFail) {
+  if (!Emulated()) GTEST_SKIP() << kStandsIn;
   const auto opened = Open(FAKE_CUDNN);
   ASSERT_TRUE(opened.ok());
   void* library = dlopen(FAKE_CUDNN, RTLD_NOW | RTLD_NOLOAD);
@@ -155,6 +160,7 @@ TEST_F(Cudnn, WrongUsesFail) {
 
 // The library that stands in says so, as the real one may not.
 TEST_F(Cudnn, AHandleOfTwoThreadsIsSeen) {
+  if (!Emulated()) GTEST_SKIP() << kStandsIn;
   const auto opened = Open(FAKE_CUDNN);
   ASSERT_TRUE(opened.ok());
   cudnn::Handle handle = nullptr;

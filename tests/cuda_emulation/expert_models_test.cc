@@ -8,6 +8,7 @@
 #include <string>
 
 #include "tests/cuda_emulation/scored_logits.h"
+#include "tests/cuda_emulation/test_module.h"
 #include "tests/unit/models/llm/step_driver.h"
 
 namespace millrace::models {
@@ -15,12 +16,7 @@ namespace {
 
 class ExpertModelsTest : public testing::Test {
  protected:
-  ExpertModelsTest() {
-    // The real one on a machine with a GPU.
-    const char* other = std::getenv("MILLRACE_TEST_CUDA_MODULE");
-    setenv("MILLRACE_CUDA_MODULE", other != nullptr ? other : EMULATED_MODULE,
-           1);
-  }
+  ExpertModelsTest() { setenv("MILLRACE_CUDA_MODULE", ModuleFile(), 1); }
   ~ExpertModelsTest() override { unsetenv("MILLRACE_CUDA_MODULE"); }
 
   static LlmOptions Options(const std::string& device,
@@ -37,9 +33,7 @@ class ExpertModelsTest : public testing::Test {
   }
   static LlmModel MustLoad(const std::string& folder,
                            const LlmOptions& options) {
-    StatusOr<LlmModel> model = LoadLlm("tests/data/" + folder, options);
-    CHECK(model.ok(), "the model loads");
-    return std::move(model).value();
+    return Must(LoadLlm("tests/data/" + folder, options));
   }
 };
 

@@ -1,5 +1,5 @@
-// Every family of tests/data on the emulated GPU beside the engine on cores, in
-// f32: what differs are orders of sums.
+// Every family of tests/data on the GPU, the emulated one or a real one, beside
+// the engine on cores, in f32: what differs are orders of sums.
 #include <gtest/gtest.h>
 
 #include <cmath>
@@ -7,6 +7,7 @@
 #include <string>
 
 #include "models/llm/teacher_forcing.h"
+#include "tests/cuda_emulation/test_module.h"
 #include "tests/unit/models/llm/step_driver.h"
 
 namespace millrace::models {
@@ -20,7 +21,7 @@ struct Family {
 
 class EveryFamilyOnGpu : public testing::TestWithParam<Family> {
  protected:
-  EveryFamilyOnGpu() { setenv("MILLRACE_CUDA_MODULE", EMULATED_MODULE, 1); }
+  EveryFamilyOnGpu() { setenv("MILLRACE_CUDA_MODULE", ModuleFile(), 1); }
   ~EveryFamilyOnGpu() override { unsetenv("MILLRACE_CUDA_MODULE"); }
 
   static StatusOr<LlmModel> Load(const char* device, bool hidden_rows) {

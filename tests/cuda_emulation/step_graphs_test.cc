@@ -1,6 +1,5 @@
-// Steps as CUDA graphs, on the emulated device: the answers of steps that are
-// launched kernel by kernel, to the bit, whatever the steps are padded to.
-#include <dlfcn.h>
+// Steps as CUDA graphs, on a GPU or the emulated one: the answers of steps that
+// are launched kernel by kernel, to the bit, whatever the steps are padded to.
 #include <gtest/gtest.h>
 
 #include <chrono>
@@ -9,6 +8,7 @@
 #include <cstdlib>
 
 #include "models/llm/cuda/step_message.h"
+#include "tests/cuda_emulation/test_module.h"
 #include "tests/data/tiny_gguf.h"
 #include "tests/support/temp_path.h"
 #include "tests/unit/models/llm/step_driver.h"
@@ -18,24 +18,25 @@ namespace {
 
 class StepGraphsTest : public testing::Test {
  protected:
-  StepGraphsTest() {
-    setenv("MILLRACE_CUDA_MODULE", EMULATED_MODULE, 1);
-    void* handle = dlopen(EMULATED_MODULE, RTLD_NOW);
-    CHECK(handle != nullptr, "the emulated module opens");
-    const auto symbol = [&](const char* name) { return dlsym(handle, name); };
-    fail_captures_ = reinterpret_cast<void (*)(bool)>(
-        symbol("millrace_emulated_fail_captures"));
-    fail_events_ = reinterpret_cast<void (*)(bool)>(
-        symbol("millrace_emulated_fail_events"));
-    graph_runs_ =
-        reinterpret_cast<int (*)()>(symbol("millrace_emulated_graph_runs"));
-    fail_wait_ =
-        reinterpret_cast<void (*)(int)>(symbol("millrace_emulated_fail_wait"));
-  }
+  StepGraphsTest() { setenv("MILLRACE_CUDA_MODULE", ModuleFile(), 1); }
   ~StepGraphsTest() override {
-    fail_captures_(false);
-    fail_events_(false);
+    if (Emulated()) {
+      FailCaptures(false);
+      FailEvents(false);
+    }
     unsetenv("MILLRACE_CUDA_MODULE");
+  }
+
+  // The emulated GPU fails when told.
+  static void FailCaptures(bool fail) {
+    EmulatedFunction<void(bool)>("fail_captures")(fail);
+  }
+  static void FailEvents(bool fail) {
+    EmulatedFunction<void(bool)>("fail_events")(fail);
+  }
+  // Graphs that ran so far; a real GPU does not count them: 0.
+  static int GraphRuns() {
+    return Emulated() ? EmulatedFunction<int()>("graph_runs")() : 0;
   }
 
   static LlmOptions Options(bool eager) {
@@ -51,8 +52,7 @@ class StepGraphsTest : public testing::Test {
     EXPECT_TRUE(WriteTinyGguf(tiny, path));
     StatusOr<LlmModel> model = LoadLlm(path, options);
     EXPECT_EQ(std::remove(path.c_str()), 0);
-    CHECK(model.ok(), "the model loads");
-    return std::move(model).value();
+    return Must(std::move(model));
   }
   // The last prompt takes some steps; then there are steps of 5 rows, of 4 and
   // so on, and it crosses from one split of keys to two.
@@ -74,11 +74,6 @@ class StepGraphsTest : public testing::Test {
     }
     return requests;
   }
-
-  void (*fail_captures_)(bool);
-  void (*fail_events_)(bool);
-  int (*graph_runs_)();
-  void (*fail_wait_)(int);
 };
 
 TEST_F(StepGraphsTest, GiveTheBitsOfStepsLaunchedKernelByKernel) {
@@ -94,16 +89,16 @@ TEST_F(StepGraphsTest, GiveTheBitsOfStepsLaunchedKernelByKernel) {
     ASSERT_EQ(eager.runner->info().num_pages, 9);
     options.settings.enforce_eager = false;
     LlmModel model = MustLoad(tiny, options);
-    int before = graph_runs_();
+    int before = GraphRuns();
     const auto want = Drive(*eager.runner, Requests(), {.chunk = 60});
-    EXPECT_EQ(graph_runs_(), before);
+    EXPECT_EQ(GraphRuns(), before);
     EXPECT_EQ(Drive(*model.runner, Requests(), {.chunk = 60}), want);
-    EXPECT_GT(graph_runs_(), before);
+    EXPECT_EQ(GraphRuns() > before, Emulated());
     // All layouts are known by now; pages are others.
-    before = graph_runs_();
+    before = GraphRuns();
     EXPECT_EQ(Drive(*model.runner, Requests(), {.chunk = 60, .page_seed = 9}),
               want);
-    EXPECT_GT(graph_runs_(), before + 5);
+    EXPECT_EQ(GraphRuns() > before + 5, Emulated());
     EXPECT_EQ(Drive(*model.runner, {Requests()[4]}, {})[0], want[4]) << "alone";
   }
 }
@@ -123,9 +118,9 @@ TEST_F(StepGraphsTest, RunExpertsAndChunks) {
       StatusOr<LlmModel> model =
           LoadLlm(std::string("tests/data/") + folder, options);
       ASSERT_TRUE(model.ok()) << model.status().ToString();
-      const int before = graph_runs_();
+      const int before = GraphRuns();
       answers.push_back(Drive(*model->runner, requests, {.chunk = 20}));
-      EXPECT_EQ(graph_runs_() > before, !eager);
+      EXPECT_EQ(GraphRuns() > before, Emulated() && !eager);
       EXPECT_EQ(Drive(*model->runner, {requests[3]}, {})[0], answers[0][3])
           << "alone";
     }
@@ -142,11 +137,11 @@ TEST_F(StepGraphsTest, AreNotUsedWhilePhasesAreTimed) {
   const auto want = Drive(*model.runner, Requests(), {.chunk = 60});
   StepTrace trace;
   model.runner->TraceSteps(&trace);
-  const int runs = graph_runs_();
+  const int runs = GraphRuns();
   const auto begun = std::chrono::steady_clock::now();
   EXPECT_EQ(Drive(*model.runner, Requests(), {.chunk = 60}), want);
   const auto ended = std::chrono::steady_clock::now();
-  EXPECT_EQ(graph_runs_(), runs);
+  EXPECT_EQ(GraphRuns(), runs);
 
   // Of the last step, whose rows the GPU drew; then the host took them.
   ASSERT_EQ(trace.members.size(), 1u);
@@ -182,11 +177,12 @@ TEST_F(StepGraphsTest, AreNotUsedWhilePhasesAreTimed) {
 
   model.runner->TraceSteps(nullptr);
   EXPECT_EQ(Drive(*model.runner, Requests(), {.chunk = 60}), want);
-  EXPECT_GT(graph_runs_(), runs);
+  EXPECT_EQ(GraphRuns() > runs, Emulated());
   EXPECT_EQ(trace.members[0].size(), spans.size()) << "nobody asks any more";
 }
 
 TEST_F(StepGraphsTest, AFailedMarkIsNoFailedStep) {
+  if (!Emulated()) GTEST_SKIP() << "only the emulated GPU fails when told";
   TinyModel tiny;
   tiny.layers = 1;
   LlmModel model = MustLoad(tiny, Options(false));
@@ -194,10 +190,10 @@ TEST_F(StepGraphsTest, AFailedMarkIsNoFailedStep) {
   const auto want = Drive(*model.runner, requests, {});
   StepTrace trace;
   model.runner->TraceSteps(&trace);
-  fail_events_(true);
+  FailEvents(true);
   EXPECT_EQ(Drive(*model.runner, requests, {}), want);
   EXPECT_EQ(trace.members.at(0).size(), 1u) << "what the host drew";
-  fail_events_(false);
+  FailEvents(false);
   EXPECT_EQ(Drive(*model.runner, requests, {}), want);
   EXPECT_GT(trace.members.at(0).size(), 5u);
 }
@@ -258,11 +254,12 @@ TEST_F(StepGraphsTest, SecondsByPhaseAreCountedWithoutATrace) {
   requests[0].sampling.logprobs = false;  // drawn on the device
   requests[0].sampling.top_logprobs = 0;
   Accountant accountant(*model.runner);
-  const int before = graph_runs_();
+  const int before = GraphRuns();
   Drive(accountant, requests, {});
   const std::vector<StepAccount>& steps = accountant.steps;
   ASSERT_EQ(steps.size(), 2 * 64 + 2u);
-  EXPECT_EQ(graph_runs_(), before + 2 * 64) << "all behind the first of a size";
+  EXPECT_EQ(GraphRuns(), before + (Emulated() ? 2 * 64 : 0))
+      << "all behind the first of a size";
   // A share changes where a step had marks: behind the prompt the first, then
   // one in 64, first captured and then run again.
   std::vector<size_t> changes;
@@ -276,29 +273,31 @@ TEST_F(StepGraphsTest, SecondsByPhaseAreCountedWithoutATrace) {
 }
 
 TEST_F(StepGraphsTest, StepsWithoutEventsHaveNoSeconds) {
+  if (!Emulated()) GTEST_SKIP() << "only the emulated GPU fails when told";
   TinyModel tiny;
   tiny.layers = 1;
   LlmModel model = MustLoad(tiny, Options(false));
   const std::vector<DriverRequest> requests = {Requests()[1]};
   const auto want = Drive(*model.runner, requests, {});
-  fail_events_(true);
+  FailEvents(true);
   EXPECT_EQ(Drive(*model.runner, requests, {}), want);
   EXPECT_EQ(model.runner->account().seconds[0], 0);
 }
 
 TEST_F(StepGraphsTest, AFailedCaptureIsNoFailedStep) {
+  if (!Emulated()) GTEST_SKIP() << "only the emulated GPU fails when told";
   TinyModel tiny;
   tiny.layers = 1;
   LlmModel eager = MustLoad(tiny, Options(true));
   const auto want = Drive(*eager.runner, Requests(), {.chunk = 60});
   LlmModel model = MustLoad(tiny, Options(false));
-  const int before = graph_runs_();
-  fail_captures_(true);
+  const int before = GraphRuns();
+  FailCaptures(true);
   EXPECT_EQ(Drive(*model.runner, Requests(), {.chunk = 60}), want);
-  EXPECT_EQ(graph_runs_(), before);
-  fail_captures_(false);
+  EXPECT_EQ(GraphRuns(), before);
+  FailCaptures(false);
   EXPECT_EQ(Drive(*model.runner, Requests(), {.chunk = 60}), want);
-  EXPECT_EQ(graph_runs_(), before) << "it does not try again";
+  EXPECT_EQ(GraphRuns(), before) << "it does not try again";
 }
 
 // ---- the padding ----

@@ -1,8 +1,8 @@
-// The engine on the emulated GPU with two steps in flight, beside the same
-// engine that reads each step before it launches the next: the same answers, to
-// the bit. The GPU runs its work at once, or as late as it may: a result that
-// is read too early, or a buffer that is filled again too early, then shows.
-#include <dlfcn.h>
+// The engine on a GPU, or the emulated one, with two steps in flight, beside
+// the same engine that reads each step before it launches the next: the same
+// answers, to the bit. The GPU runs its work at once, or as late as it may: a
+// result that is read too early, or a buffer that is filled again too early,
+// then shows.
 #include <gtest/gtest.h>
 
 #include <cstdint>
@@ -17,6 +17,7 @@
 #include "models/llm/lora.h"
 #include "models/llm/model.h"
 #include "models/llm/runner_ahead.h"
+#include "tests/cuda_emulation/test_module.h"
 #include "tests/data/tiny_gguf.h"
 #include "tests/support/temp_path.h"
 #include "tests/unit/scheduler/engine_fixture.h"
@@ -47,19 +48,22 @@ class OneStepAtATime final : public models::Runner {
 
 class TwoSteps : public testing::Test {
  protected:
-  TwoSteps() {
-    setenv("MILLRACE_CUDA_MODULE", EMULATED_MODULE, 1);
-    void* handle = dlopen(EMULATED_MODULE, RTLD_NOW);
-    CHECK(handle != nullptr, "the emulated module opens");
-    defer_ = reinterpret_cast<void (*)(bool)>(
-        dlsym(handle, "millrace_emulated_defer"));
-    fail_wait_ = reinterpret_cast<void (*)(int)>(
-        dlsym(handle, "millrace_emulated_fail_wait"));
-  }
+  TwoSteps() { setenv("MILLRACE_CUDA_MODULE", models::ModuleFile(), 1); }
   ~TwoSteps() override {
-    fail_wait_(-1);
-    defer_(false);
+    FailWait(-1);
+    Defer(false);
     unsetenv("MILLRACE_CUDA_MODULE");
+  }
+
+  // A real GPU runs its work when it likes.
+  static void Defer(bool defer) {
+    if (!models::Emulated()) return;
+    models::EmulatedFunction<void(bool)>("defer")(defer);
+  }
+  // The wait behind so many others fails; -1: none does. Of the emulated GPU.
+  static void FailWait(int waits) {
+    if (!models::Emulated()) return;
+    models::EmulatedFunction<void(int)>("fail_wait")(waits);
   }
 
   static models::LlmModel MustLoad(const std::string& path, bool eager) {
@@ -72,18 +76,16 @@ class TwoSteps : public testing::Test {
     options.settings.huge_pages = false;
     options.memory_limit_bytes = int64_t{256} << 20;
     options.cpus = {0};
-    StatusOr<models::LlmModel> model = models::LoadLlm(path, options);
-    CHECK(model.ok(), "the model loads");
-    return *std::move(model);
+    return models::Must(models::LoadLlm(path, options));
   }
 
   // Every second task has the adapter; "": none has.
   static void Adapt(std::vector<GenerateTask>& tasks,
                     const models::LlmModel& model, const std::string& lora) {
     if (lora.empty()) return;
-    auto adapter = models::LoadLora(lora, *model.lora_base, "named");
-    CHECK(adapter.ok(), "the adapter loads");
-    for (size_t i = 1; i < tasks.size(); i += 2) tasks[i].adapter = *adapter;
+    const auto adapter =
+        models::Must(models::LoadLora(lora, *model.lora_base, "named"));
+    for (size_t i = 1; i < tasks.size(); i += 2) tasks[i].adapter = adapter;
   }
 
   static std::vector<GenerateTask> Tasks() {
@@ -123,7 +125,7 @@ class TwoSteps : public testing::Test {
                      const std::string& lora = "") {
     const EngineOptions options = {.model = "fake", .max_num_seqs = 4};
     std::vector<GenerateTask> tasks = Tasks();
-    defer_(false);
+    Defer(false);
     models::LlmModel one = MustLoad(path, true);
     Adapt(tasks, one, lora);
     auto alone =
@@ -145,7 +147,7 @@ class TwoSteps : public testing::Test {
     alone.reset();
     for (const bool eager : eagers) {
       SCOPED_TRACE(eager ? "launched one by one" : "graphs");
-      defer_(true);
+      Defer(true);
       MetricRegistry registry;
       models::LlmModel model = MustLoad(path, eager);
       Adapt(tasks, model, lora);
@@ -166,9 +168,6 @@ class TwoSteps : public testing::Test {
                ? -1
                : std::stod(text.substr(text.find("} ", at) + 2));
   }
-
-  void (*defer_)(bool);
-  void (*fail_wait_)(int);  // the wait behind so many others; -1: none
 };
 
 TEST_F(TwoSteps, GiveTheBitsOfOneStepAtATime) {
@@ -189,6 +188,9 @@ TEST_F(TwoSteps, WithAdapters) {
 // Both steps in flight are lost, and with them what runs; what waits, and what
 // comes later, is answered as ever.
 TEST_F(TwoSteps, AFaultEndsWhatRunsAndNothingElse) {
+  if (!models::Emulated()) {
+    GTEST_SKIP() << "only the emulated GPU fails when told";
+  }
   models::TinyModel tiny;
   tiny.layers = 1;
   const std::string path = TempPath("two_steps_fault.gguf");
@@ -196,14 +198,14 @@ TEST_F(TwoSteps, AFaultEndsWhatRunsAndNothingElse) {
   const std::vector<GenerateTask> tasks = Tasks();
   for (const bool eager : {true, false}) {
     SCOPED_TRACE(eager ? "launched one by one" : "graphs");
-    defer_(true);
+    Defer(true);
     MetricRegistry registry;
     const auto engine =
         Engine::Create(MustLoad(path, eager).runner,
                        {.model = "fake", .max_num_seqs = 4}, &registry);
     const std::vector<Reader> expected = AnswersOf(*engine, tasks);
     const double ahead = Count(registry, "steps_ahead");
-    fail_wait_(4);
+    FailWait(4);
     std::vector<Reader> readers;
     for (const GenerateTask& task : tasks) {
       readers.emplace_back(MustSubmit(*engine, task));
