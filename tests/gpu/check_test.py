@@ -1,0 +1,265 @@
+"""pack.sh packs what the tests read; check.sh finds libraries, keeps to its budget,
+and says what was not run."""
+import os
+import pathlib
+import re
+import shutil
+import subprocess
+import sys
+import tarfile
+import tempfile
+import time
+import unittest
+
+GPU = pathlib.Path(__file__).parent
+ROOT = GPU.parent.parent
+PASSES = """#!/bin/sh
+echo "libraries: $LD_LIBRARY_PATH"
+echo "cuBLASLt: $MILLRACE_TEST_CUBLASLT; cuDNN: ${MILLRACE_TEST_CUDNN-unset}"
+echo "[       OK ] Head.IsFound (0 ms)"
+echo "[  PASSED  ] 3 tests."
+"""
+NO_GPU = """#!/bin/sh
+echo "on_device.cc:18: Skipped"
+echo "no GPU can serve: outcome 1 "
+echo "[  PASSED  ] 230 tests."
+"""
+FAILS = """#!/bin/sh
+echo "[  PASSED  ] 2 tests."
+echo "[  FAILED  ] 1 test, listed below:"
+echo "[  FAILED  ] Some.Test (3 ms)"
+exit 1
+"""
+# As python3 -m millrace_server: ready, and then fails each request.
+BROKEN_SERVER = """
+import http.server, sys
+class Handler(http.server.BaseHTTPRequestHandler):
+    def do_GET(self):
+        self.send_response(200)
+        self.end_headers()
+    def do_POST(self):
+        self.send_error(500)
+http.server.HTTPServer(("127.0.0.1", int(sys.argv[-1])), Handler).serve_forever()
+"""
+
+
+class CheckTest(unittest.TestCase):
+    """An unpacked folder whose programs are scripts."""
+
+    def setUp(self):
+        self.folder = tempfile.TemporaryDirectory()
+        self.addCleanup(self.folder.cleanup)
+        self.root = pathlib.Path(self.folder.name)
+        (self.root / "bin").mkdir()
+        (self.root / "tmp").mkdir()
+        (self.root / "tests" / "data").mkdir(parents=True)
+        for name in ("check.sh", "serve.py"):
+            shutil.copy(GPU / name, self.root)
+        for name in ("device", "runner", "graph", "engine", "blas", "cudnn"):
+            self.program(f"cuda_{name}_test", PASSES)
+        self.program("cuda_blas_bench", PASSES)
+        self.env = {**os.environ, "TMPDIR": str(self.root / "tmp"),
+                    "MILLRACE_CUBLASLT": "/lib/a.so.13",
+                    "MILLRACE_CUDNN": "/lib/b.so.9"}
+
+    def program(self, name, text):
+        (self.root / "bin" / name).write_text(text)
+        (self.root / "bin" / name).chmod(0o755)
+
+    def check(self, *arguments, **env):
+        done = subprocess.run(
+            [self.root / "check.sh", *arguments], text=True, timeout=120,
+            env={**self.env, **env}, capture_output=True, check=False)
+        self.assertEqual(os.listdir(self.root / "tmp"), [], "left behind")
+        return done
+
+    def log(self, name):
+        with tarfile.open(self.root / "out" / "results.tar.xz") as logs:
+            return logs.extractfile(f"logs/{name}.log").read().decode()
+
+    def test_steps_that_pass(self):
+        out = self.root / "out"
+        done = self.check(out, "device", "blas")
+        self.assertEqual(done.returncode, 0, done.stdout + done.stderr)
+        self.assertRegex(done.stdout, r"== device: passed, \d+ s \(3 passed\)\n")
+        self.assertRegex(done.stdout, r"== blas: passed, \d+ s \(3 passed\)\n")
+        self.assertNotIn("cudnn:", done.stdout)
+        # Few files, with names that any tool carries.
+        self.assertEqual(sorted(os.listdir(out)),
+                         ["results.tar.xz", "summary.txt"])
+        self.assertEqual((out / "summary.txt").read_text(), done.stdout)
+        with tarfile.open(out / "results.tar.xz") as logs:
+            for name in logs.getnames():
+                self.assertRegex(name, r"^[\w./-]+$")
+
+    def test_a_test_that_fails_is_named(self):
+        self.program("cuda_runner_test", FAILS)
+        done = self.check(self.root / "out", "runner", "graph")
+        self.assertEqual(done.returncode, 1)
+        self.assertRegex(done.stdout, r"== runner: FAILED: exit status 1, \d+ s "
+                         r"\(2 passed, ?1 failed\)\n.*Some\.Test\n")
+        self.assertIn("== graph: passed", done.stdout)
+
+    def test_without_a_gpu_nothing_passes(self):
+        self.program("cuda_device_test", NO_GPU)
+        done = self.check(self.root / "out")
+        self.assertEqual(done.returncode, 3)
+        self.assertIn("NO GPU CAN SERVE HERE", done.stdout)
+        self.assertIn("no GPU can serve: outcome 1", done.stdout)
+        self.assertNotIn("passed", done.stdout)
+
+    def test_folders_of_libraries_are_added(self):
+        done = self.check(self.root / "out", "device",
+                          LD_LIBRARY_PATH="/driver/here",
+                          MILLRACE_DRIVER_FOLDERS="/drivers/elsewhere")
+        self.assertEqual(done.returncode, 0, done.stdout)
+        self.assertIn(f"libraries: {self.root}/lib:/driver/here:"
+                      "/drivers/elsewhere:/lib:/lib\n", self.log("device"))
+
+    def test_libraries_of_python_packages_are_found(self):
+        site = self.root / "site"
+        folder = site / "nvidia" / "cu13" / "lib"
+        folder.mkdir(parents=True)
+        (folder / "libcublasLt.so.13").write_text("")
+        # Neither ldconfig nor another python3 tells of others.
+        (self.root / "path").mkdir()
+        for name, text in (("ldconfig", "#!/bin/sh\n"),
+                           ("python3", f'#!/bin/sh\nexec {sys.executable} "$@"\n')):
+            (self.root / "path" / name).write_text(text)
+            (self.root / "path" / name).chmod(0o755)
+        done = self.check(
+            self.root / "out", "blas", MILLRACE_CUBLASLT="", PYTHONPATH=str(site),
+            PATH=f"{self.root / 'path'}:{os.environ['PATH']}")
+        self.assertEqual(done.returncode, 0, done.stdout)
+        self.assertIn(f"cuBLASLt: {folder}/libcublasLt.so.13;",
+                      self.log("blas"))
+
+    def test_an_absent_library_is_no_pass(self):
+        (self.root / "path").mkdir()
+        for name in ("ldconfig", "python3"):
+            (self.root / "path" / name).write_text("#!/bin/sh\n")
+            (self.root / "path" / name).chmod(0o755)
+        done = self.check(
+            self.root / "out", "device", "cudnn", MILLRACE_CUDNN="",
+            PATH=f"{self.root / 'path'}:{os.environ['PATH']}")
+        if "cuDNN: none" not in done.stdout:
+            self.skipTest("/usr/local/cuda has a cuDNN")
+        self.assertEqual(done.returncode, 4)
+        self.assertIn("== cudnn: not run: there is no cuDNN", done.stdout)
+        self.assertIn("cuDNN: unset", self.log("device"))
+
+    def test_what_does_not_fit_into_the_budget_is_not_run(self):
+        self.program("cuda_attention_bench", "#!/bin/sh\nexec sleep 100\n")
+        began = time.monotonic()
+        done = self.check("--budget", "22", self.root / "out", "kernels")
+        self.assertLess(time.monotonic() - began, 40)
+        self.assertEqual(done.returncode, 1)
+        self.assertRegex(done.stdout, r"== attention: FAILED: ended after its "
+                         r"limit of 2[0-2] s, 2[0-3] s")
+        for name in ("kernels", "graph-kernels"):
+            self.assertRegex(done.stdout, rf"== {name}: not run: -?\d s of the "
+                             r"budget are left, it may take 60 s\n")
+
+    def test_models_need_a_package(self):
+        (self.root / "python" / "gguf").mkdir(parents=True)
+        (self.root / "python" / "gguf" / "__init__.py").write_text(
+            "raise ImportError('no yaml')\n")
+        done = self.check(self.root / "out", "models", "logits")
+        self.assertEqual(done.returncode, 4)
+        for step in ("models", "logits"):
+            self.assertIn(f"== {step}: not run: python3 cannot import gguf: "
+                          "ImportError: no yaml\n", done.stdout)
+
+    def test_data_may_be_those_of_a_checkout(self):
+        (self.root / "tests").rename(self.root / "moved")
+        (self.root / "checkout").mkdir()
+        (self.root / "moved").rename(self.root / "checkout" / "tests")
+        done = self.check(self.root / "out", "device")
+        self.assertEqual(done.returncode, 2)
+        self.assertIn("there are no tests/data here", done.stderr)
+        done = self.check("--sources", self.root / "checkout",
+                          self.root / "out", "device")
+        self.assertEqual(done.returncode, 0, done.stdout)
+
+    def test_unknown_steps_are_refused(self):
+        done = self.check(self.root / "out", "devise")
+        self.assertEqual(done.returncode, 2)
+        self.assertIn("there is no step devise", done.stderr)
+
+    def test_a_server_ends_with_the_requests(self):
+        (self.root / "server.py").write_text(BROKEN_SERVER)
+        run = f"echo $$ >{self.root}/pid; exec {sys.executable} server.py $@"
+        done = subprocess.run(
+            [sys.executable, "serve.py", "small.gguf", "--", "bash", "-c", run,
+             "-"], cwd=self.root, text=True, timeout=60, capture_output=True,
+            check=False)
+        self.assertNotEqual(done.returncode, 0)
+        self.assertIn("HTTP Error 500", done.stderr)
+        with self.assertRaises(ProcessLookupError):
+            os.kill(int((self.root / "pid").read_text()), 0)
+
+
+class PackTest(unittest.TestCase):
+    """Programs are small ones of the system."""
+
+    def setUp(self):
+        self.folder = tempfile.TemporaryDirectory()
+        self.addCleanup(self.folder.cleanup)
+        self.root = pathlib.Path(self.folder.name)
+        (self.root / "bin").mkdir()
+        (self.root / "packages" / "gguf").mkdir(parents=True)
+        (self.root / "packages" / "gguf" / "__init__.py").write_text("")
+        text = (GPU / "pack.sh").read_text()
+        self.programs = re.search(r"programs=\((.*?)\)", text, re.S)[1].split()
+        for name in self.programs:
+            shutil.copy("/bin/true", self.root / "bin" / name)
+
+    def pack(self, *arguments):
+        return subprocess.run(
+            [GPU / "pack.sh", *arguments], text=True, timeout=300,
+            env={**os.environ, "MILLRACE_BUILD": str(self.root)},
+            capture_output=True, check=False)
+
+    def test_what_tests_and_steps_read_is_packed(self):
+        out = self.root / "out.tar.xz"
+        done = self.pack(out, self.root / "packages")
+        self.assertEqual(done.returncode, 0, done.stderr)
+        self.assertRegex(done.stdout, r"out.tar.xz: \d+ MiB, unpacked \d+ MiB\n")
+        with tarfile.open(out) as pack:
+            names = set(pack.getnames())
+        run = set(re.findall(r"\bbin/([\w.]+)", (GPU / "check.sh").read_text()))
+        self.assertIn("libmillrace_cuda.so", run)
+        run -= {"cuda_", "env"}
+        run |= {f"cuda_{suite}_test" for suite in re.search(
+            r"for suite in (.*?);", (GPU / "check.sh").read_text())[1].split()}
+        self.assertLessEqual({f"bin/{name}" for name in run}, names)
+        self.assertIn("python/gguf/__init__.py", names)
+        for name in ("check.sh", "serve.py", "random_gguf.py"):
+            self.assertIn(name, names)
+        # What tests of the device name, as a path or as a folder of tests/data.
+        tests = [path.read_text() for path in
+                 (ROOT / "tests" / "cuda_emulation").glob("*.cc")]
+        named = set(re.findall(r'"(?:tests/data/)?((?:hf|lora|graph)_\w+)[/"]',
+                               "".join(tests)))
+        named = {name for name in named if (ROOT / "tests/data" / name).is_dir()}
+        self.assertLess({"hf_qwen2moe", "lora_llama", "graph_quantized"}, named)
+        self.assertLessEqual({f"tests/data/{name}" for name in named}, names)
+        self.assertIn("tests/data/graph", names)
+
+        done = self.pack("--no-data", "--limit", "0", out,
+                         self.root / "packages")
+        self.assertEqual(done.returncode, 1)
+        self.assertIn("that is more than 0 MiB", done.stderr)
+        with tarfile.open(out) as pack:
+            self.assertEqual({name for name in names if name.startswith("tests")},
+                             names - set(pack.getnames()))
+
+    def test_a_pack_without_gguf_is_refused(self):
+        done = self.pack(self.root / "out.tar.xz", self.root / "none")
+        self.assertEqual(done.returncode, 2)
+        self.assertIn("there is no Python package gguf in ", done.stderr)
+        self.assertFalse((self.root / "out.tar.xz").exists())
+
+
+if __name__ == "__main__":
+    unittest.main()
