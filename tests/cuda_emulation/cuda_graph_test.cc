@@ -256,6 +256,22 @@ TEST_F(CudaGraph, ACapturedPlanGivesTheSameBitsForOtherInputsAndSizes) {
   }
 }
 
+TEST_F(CudaGraph, AFailedCaptureIsNoFailedRun) {
+  if (!Emulated()) GTEST_SKIP() << "only the emulated GPU fails when told";
+  const auto context = Make(Import(std::string(kFolder) + "/residual.onnx"));
+  const auto images =
+      ReadArrays(std::string(kFolder) + "/residual.b2.npz").inputs;
+  const auto want = Must(context->Run(images));
+  const int before = EmulatedFunction<int()>("graph_runs")();
+  const auto fail = EmulatedFunction<void(bool)>("fail_captures");
+  fail(true);
+  EXPECT_TRUE(SameBytes(Must(context->Run(images)), want));
+  fail(false);
+  EXPECT_TRUE(SameBytes(Must(context->Run(images)), want));
+  EXPECT_EQ(EmulatedFunction<int()>("graph_runs")(), before)
+      << "it does not try again";
+}
+
 TEST_F(CudaGraph, ABadIndexEndsOneRunAndSaysWhich) {
   GraphMaker make;
   const ValueId ids = make.graph.AddInput("ids", DType::kI64, {PortDim{}});

@@ -52,7 +52,7 @@ Status CudaState::RunOrReplay(int64_t plan,
       own.is_asked_each_time = true;
       LogWarning("a plan was not captured and is no CUDA graph from now on",
                  {{"why", captured.status().message()}});
-      return captured.status();
+      return ask();  // nothing of it has run
     }
     own.graph = *std::move(captured);
   }

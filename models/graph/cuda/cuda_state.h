@@ -28,8 +28,9 @@ class CudaState final : public DeviceState {
   StatusOr<std::byte*> Staging(int64_t bytes);
 
   // The work of the plan with this number: `ask` puts it on the stream. It is
-  // captured at the second call, and run again from then on. Plans that were
-  // not run for the longest time are forgotten.
+  // captured at the second call, and run again from then on; one that cannot be
+  // captured is asked for each time. Plans that were not run for the longest
+  // time are forgotten.
   Status RunOrReplay(int64_t plan, const std::function<Status()>& ask);
 
   std::vector<std::byte*> on_host;    // of each storage, in a run
