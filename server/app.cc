@@ -22,6 +22,7 @@
 #include "config/environment.h"
 #include "config/topology.h"
 #include "handlers/pool.h"
+#include "models/gpu/lost_device.h"
 #include "server/audit.h"
 #include "server/auth.h"
 #include "server/batches/batches.h"
@@ -143,6 +144,7 @@ StatusOr<std::vector<CoreRequest>> CoresWanted(
 struct App::Parts {
   explicit Parts(LoadProgress::Show show) : progress(std::move(show)) {}
   ~Parts() {
+    models::OnDeviceLost(nullptr);
     if (management != nullptr) management->StopDownloads();
     if (loader.joinable()) {
       repository->SetState(ServerState::kDraining);
@@ -305,6 +307,11 @@ StatusOr<std::unique_ptr<App>> App::Start(const config::Settings& settings,
                 return std::make_shared<TrafficSplit>(model, traffic, registry);
               },
           .progress = &parts->progress});
+  models::OnDeviceLost([parts = parts.get()](const Status& status) {
+    LogError("the server ends, for another one can serve",
+             {{"why", status.message()}});
+    parts->Fail(status);
+  });
   parts->lender.Bind(parts->repository.get());
   if (parts->torchserve != nullptr) {
     parts->management = std::make_unique<torchserve::Management>(

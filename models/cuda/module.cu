@@ -9,6 +9,31 @@
 namespace millrace::cuda {
 namespace {
 
+// Errors after which "the process must be terminated and relaunched", as
+// driver_types.h has it, and those of the hardware under a running kernel.
+bool IsLost(int error) {
+  switch (error) {
+    case cudaErrorECCUncorrectable:
+    case cudaErrorNvlinkUncorrectable:
+    case cudaErrorIllegalAddress:
+    case cudaErrorLaunchTimeout:
+    case cudaErrorAssert:
+    case cudaErrorHardwareStackError:
+    case cudaErrorIllegalInstruction:
+    case cudaErrorMisalignedAddress:
+    case cudaErrorInvalidAddressSpace:
+    case cudaErrorInvalidPc:
+    case cudaErrorLaunchFailure:
+    case cudaErrorMpsClientTerminated:
+    case cudaErrorUnknown:
+    case 226:  // cudaErrorContained, which older toolkits do not name
+    case 721:  // cudaErrorTensorMemoryLeak
+      return true;
+    default:
+      return false;
+  }
+}
+
 // cudaSuccess becomes kFine; anything else leaves its text in the device.
 Outcome Judge(Device* device, cudaError_t error) {
   if (error == cudaSuccess) return Outcome::kFine;
@@ -16,6 +41,7 @@ Outcome Judge(Device* device, cudaError_t error) {
                 cudaGetErrorString(error), static_cast<int>(error));
   // Errors of a call that did not run leave the device usable.
   cudaGetLastError();
+  if (IsLost(error)) return Outcome::kLost;
   return error == cudaErrorMemoryAllocation ? Outcome::kNoMemory
                                             : Outcome::kFault;
 }
@@ -111,7 +137,9 @@ Outcome Wait(Device* device) {
 
 Outcome Ask(Device* device) {
   const cudaError_t error = cudaStreamQuery(StreamOf(device));
-  return error == cudaErrorNotReady ? Outcome::kNotYet : Judge(device, error);
+  if (error != cudaErrorNotReady) return Judge(device, error);
+  cudaGetLastError();  // the next launch must not read it
+  return Outcome::kNotYet;
 }
 
 Outcome MakeCurrent(Device* device) {
@@ -216,6 +244,7 @@ Module MakeModule() {
   table.await_event = AwaitEvent;
   table.release_event = ReleaseEvent;
   table.error_text = ErrorText;
+  table.is_lost = IsLost;
   SetKernels(table);
   return table;
 }

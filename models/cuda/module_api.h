@@ -21,7 +21,7 @@
 
 namespace millrace::cuda {
 
-inline constexpr uint32_t kModuleVersion = 13;
+inline constexpr uint32_t kModuleVersion = 14;
 inline constexpr char kModuleFile[] = "libmillrace_cuda.so";
 inline constexpr char kModuleEntryName[] = "millrace_cuda_module";
 
@@ -35,6 +35,7 @@ enum class Outcome : int32_t {
   kNoMemory,
   kFault,  // text says what
   kNotYet,
+  kLost,  // a fault that each later call of this process meets; text says what
 };
 
 struct Device {
@@ -98,8 +99,10 @@ struct Module {
   // within graphs. Tells the first fault of what was asked for.
   Outcome (*await_event)(Device* device, Event event);
   void (*release_event)(Device* device, Event event);
-  // The text of a number that a kernel's launch returned.
+  // The text of a number that a kernel's launch returned, and whether it is
+  // that of a device which is lost (kLost).
   const char* (*error_text)(int error);
+  bool (*is_lost)(int error);
 
   int (*take_drawn)(Stream, const TakeDrawnArgs&);
   int (*embed)(Stream, const EmbedArgs&);

@@ -9,6 +9,7 @@
 #include "config/base/module_places.h"
 #include "config/base/size_text.h"
 #include "config/base/utf8.h"
+#include "models/gpu/lost_device.h"
 
 namespace millrace::models {
 namespace {
@@ -56,6 +57,7 @@ Status WhyNot(Outcome outcome, int32_t ordinal, const cuda::Device& device) {
           name + " cannot serve: it has no memory left (" + device.text +
           "); end what else runs on it, or set device to cpu");
     case Outcome::kFault:
+    case Outcome::kLost:
     case Outcome::kNotYet:
       break;
   }
@@ -238,14 +240,24 @@ Status CudaContext::Run(const CudaGraph& graph) {
   return Judge(module_->run_graph(&device_, graph.graph_));
 }
 
+Status CudaContext::Lost(const std::string& why) const {
+  const Status status = Internal(
+      "cuda:" + std::to_string(device_.ordinal) +
+      " is lost to this process, which has to be started again: " + why);
+  TellDeviceLost(status);
+  return status;
+}
+
 Status CudaContext::Launched(int error) const {
   if (error == 0) return OkStatus();
+  if (module_->is_lost(error)) return Lost(module_->error_text(error));
   return Internal("cuda:" + std::to_string(device_.ordinal) +
                   " did not start a kernel: " + module_->error_text(error));
 }
 
 Status CudaContext::Judge(Outcome outcome) const {
   if (outcome == Outcome::kFine) return OkStatus();
+  if (outcome == Outcome::kLost) return Lost(device_.text);
   return Internal("cuda:" + std::to_string(device_.ordinal) +
                   " failed: " + device_.text);
 }

@@ -5,7 +5,8 @@
 //   ASSIGN_OR_RETURN(auto context, CudaContext::Open(module, 0, on_no_memory));
 //   ASSIGN_OR_RETURN(CudaBuffer pages, context->Allocate(bytes, "KV pages"));
 //
-// Used by one thread at a time.
+// Used by one thread at a time. A fault that lasts as long as the process is
+// told once (lost_device.h).
 #pragma once
 
 #include <cstddef>
@@ -144,6 +145,7 @@ class CudaContext : public std::enable_shared_from_this<CudaContext> {
   CudaContext(const cuda::Module* module, NoMemoryAdvice advice)
       : module_(module), advice_(std::move(advice)) {}
   Status Judge(cuda::Outcome outcome) const;
+  Status Lost(const std::string& why) const;
   StatusOr<CudaBuffer> Own(cuda::Outcome outcome, void* memory, bool on_host,
                            int64_t bytes, const std::string& what);
 

@@ -10,6 +10,7 @@
 
 #include "models/cuda/module_api.h"
 #include "models/gpu/cuda_context.h"
+#include "models/gpu/lost_device.h"
 #include "models/llm/teacher_forcing.h"
 #include "tests/cuda_emulation/scored_logits.h"
 #include "tests/cuda_emulation/test_module.h"
@@ -357,6 +358,47 @@ TEST_F(CudaRunnerTest, AFaultEndsTheStepAndTheNextOneRuns) {
       ScoreTokens(model, SomeTokens(9), 9, [](int32_t, auto) {});
   EXPECT_EQ(status.message(), "cuda:0 failed: an emulated fault");
   EXPECT_EQ(AllLogits(model, SomeTokens(9), 9), before);
+}
+
+// Each later step fails; who owns the process is told once.
+TEST_F(CudaRunnerTest, ALostDeviceIsTold) {
+  if (!Emulated()) GTEST_SKIP() << "only the emulated GPU fails when told";
+  constexpr const char* kLost =
+      "cuda:0 is lost to this process, which has to be started again: an "
+      "emulated loss";
+  LlmModel model = MustLoad(TinyModel{}, Options("cuda:0"));
+  std::vector<std::string> told;
+  OnDeviceLost(
+      [&](const Status& status) { told.emplace_back(status.message()); });
+  const auto lose = EmulatedFunction<void(bool)>("lose");
+  lose(true);
+  for (int i = 0; i < 2; ++i) {
+    const Status status =
+        ScoreTokens(model, SomeTokens(9), 9, [](int32_t, auto) {});
+    EXPECT_EQ(status.code(), StatusCode::kInternal);
+    EXPECT_EQ(status.message(), kLost);
+  }
+  lose(false);
+  EXPECT_EQ(told, std::vector<std::string>{kLost});
+  OnDeviceLost(nullptr);
+}
+
+// A fault of a kernel may first show where the next one is launched.
+TEST_F(CudaRunnerTest, ALaunchMayTellThatTheDeviceIsLost) {
+  if (!Emulated()) GTEST_SKIP() << "of the emulated GPU's table";
+  cuda::Module module = *Must(OpenCudaModule());
+  module.is_lost = [](int error) { return error == 700; };
+  const auto context = Must(CudaContext::Open(&module, 0, {}));
+  int told = 0;
+  OnDeviceLost([&](const Status&) { ++told; });
+  EXPECT_EQ(context->Launched(98).message(),
+            "cuda:0 did not start a kernel: an emulated error");
+  EXPECT_EQ(told, 0);
+  EXPECT_EQ(context->Launched(700).message(),
+            "cuda:0 is lost to this process, which has to be started again: an "
+            "emulated error");
+  EXPECT_EQ(told, 1);
+  OnDeviceLost(nullptr);
 }
 
 }  // namespace

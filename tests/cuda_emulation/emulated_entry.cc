@@ -5,6 +5,7 @@
 //   MILLRACE_EMULATED_DEVICES  how many there are
 //   MILLRACE_EMULATED_BYTES    what the device has
 //   MILLRACE_EMULATED_OUTCOME  what opening it gives, a number of cuda::Outcome
+//   MILLRACE_EMULATED_LOST     a file: while it exists the device is lost
 #include <cstdlib>
 #include <functional>
 #include <utility>
@@ -26,11 +27,18 @@ extern "C" const Module* millrace_cuda_module(uint32_t version) {
     millrace::cuda::SetOpenOutcome(
         static_cast<millrace::cuda::Outcome>(std::atoi(outcome)));
   }
+  if (const char* file = std::getenv("MILLRACE_EMULATED_LOST")) {
+    millrace::cuda::LoseDeviceWhile(file);
+  }
   return millrace::cuda::EmulatedModule();
 }
 
 extern "C" void millrace_emulated_fail_wait(int steps) {
   millrace::cuda::FailWaitAfter(steps);
+}
+
+extern "C" void millrace_emulated_lose(bool lost) {
+  millrace::cuda::LoseDevice(lost);
 }
 
 extern "C" void millrace_emulated_fail_captures(bool fail) {

@@ -1,5 +1,7 @@
 #include "tests/cuda_emulation/emulated_module.h"
 
+#include <unistd.h>
+
 #include <atomic>
 #include <chrono>
 #include <cstdio>
@@ -9,6 +11,7 @@
 #include <memory>
 #include <mutex>
 #include <set>
+#include <string>
 #include <thread>
 
 #include "tests/cuda_emulation/cuda_emulation.h"
@@ -20,6 +23,8 @@ int32_t device_count = 1;
 int64_t device_bytes = int64_t{1} << 30;
 std::atomic<int> waits_until_failure = -1;
 Outcome open_outcome = Outcome::kFine;
+std::atomic<bool> device_lost = false;
+std::string lost_while;  // a file; empty: none
 std::atomic<bool> captures_fail = false;
 std::atomic<bool> events_fail = false;
 std::atomic<int> graph_runs = 0;
@@ -110,6 +115,11 @@ bool IsStopped(const Device* device) {
 
 // Of what was waited for.
 Outcome TellFault(Device* device) {
+  if (device_lost ||
+      (!lost_while.empty() && access(lost_while.c_str(), F_OK) == 0)) {
+    std::snprintf(device->text, sizeof device->text, "an emulated loss");
+    return Outcome::kLost;
+  }
   if (waits_until_failure < 0 || waits_until_failure-- > 0) {
     return Outcome::kFine;
   }
@@ -202,6 +212,7 @@ void ReleaseEvent(Device*, Event event) {
 }
 
 const char* ErrorText(int) { return "an emulated error"; }
+bool IsLost(int) { return false; }
 
 Module MakeModule() {
   Module table{};
@@ -227,6 +238,7 @@ Module MakeModule() {
   table.await_event = AwaitEvent;
   table.release_event = ReleaseEvent;
   table.error_text = ErrorText;
+  table.is_lost = IsLost;
   SetKernels(table);
   return table;
 }
@@ -241,6 +253,10 @@ const Module* EmulatedModule() {
 void SetEmulatedDevices(int32_t count) { device_count = count; }
 void SetEmulatedBytes(int64_t bytes) { device_bytes = bytes; }
 void FailWaitAfter(int steps) { waits_until_failure = steps; }
+void LoseDevice(bool lost) { device_lost = lost; }
+void LoseDeviceWhile(const char* file) {
+  if (lost_while != file) lost_while = file;  // threads may read it
+}
 void FailCaptures(bool fail) { captures_fail = fail; }
 void FailEvents(bool fail) { events_fail = fail; }
 void DeferWork(bool defer) { defers = defer; }

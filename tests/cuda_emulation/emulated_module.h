@@ -16,6 +16,10 @@ void SetEmulatedDevices(int32_t count);
 void SetEmulatedBytes(int64_t bytes);
 // The call of `wait` after the next `steps` ones fails, once.
 void FailWaitAfter(int steps);
+// Whether each call of `wait` fails from now on as of a device that is lost; it
+// also does while the file exists.
+void LoseDevice(bool lost);
+void LoseDeviceWhile(const char* file);
 // Whether captures of graphs fail from now on.
 void FailCaptures(bool fail);
 // Whether events cannot be recorded from now on.

@@ -8,6 +8,7 @@ import os
 import subprocess
 import time
 
+import numpy as np
 import openai
 import pytest
 import requests
@@ -51,6 +52,35 @@ def test_auto_falls_back_to_the_cpu_and_says_why():
         line = next(line for line in server.lines
                     if "language models run on the CPU" in line)
         assert "there is no CUDA module" in line
+
+
+# Each later call of CUDA would fail: another process can serve.
+@pytest.mark.parametrize("model", ["hf_llama", "graph/residual.onnx"])
+def test_a_gpu_that_is_lost_ends_the_server(tmp_path, model):
+    if not MODULE.exists():
+        pytest.skip("built without the emulated module")
+    lost = tmp_path / "lost"
+    with start(f"tiny={REPO}/tests/data/{model}", "--device", "cuda:0",
+               env={**EMULATED, "MILLRACE_EMULATED_LOST": str(lost)}) as server:
+        if model == "hf_llama":
+            path, body = "/v1/completions", {"model": "tiny", "prompt": [7],
+                                             "max_tokens": 2}
+        else:
+            path = "/v2/models/tiny/infer"
+            with np.load(REPO / "tests/data/graph/residual.b2.npz") as arrays:
+                image = arrays["in0"]
+            described = requests.get(server.url + "/v2/models/tiny", timeout=30)
+            body = {"inputs": [{**described.json()["inputs"][0],
+                                "shape": image.shape,
+                                "data": image.ravel().tolist()}]}
+        answer = requests.post(server.url + path, json=body, timeout=60)
+        assert answer.status_code == 200, answer.text
+        lost.touch()
+        answer = requests.post(server.url + path, json=body, timeout=60)
+        assert answer.status_code == 500, answer.text
+        assert server.process.wait(20) != 0
+        line = server.line("the server ends, for another one can serve")
+        assert "cuda:0 is lost to this process" in line
 
 
 # Tiny models in BF16 or F16, two of them mixtures of experts, one with attention in
