@@ -99,7 +99,8 @@ struct CudnnConvolutions::Trial {
   CudaBuffer on_device, on_host;  // what differs
 };
 
-CudnnConvolutions::~CudnnConvolutions() {
+CudnnConvolution::~CudnnConvolution() {
+  plans_.clear();
   if (handle_ != nullptr) library_->destroy(handle_);
 }
 
@@ -115,15 +116,16 @@ StatusOr<std::unique_ptr<CudnnConvolutions>> CudnnConvolutions::Open(
   RETURN_IF_ERROR(context->MakeCurrent());
   std::unique_ptr<CudnnConvolutions> cudnn(
       new CudnnConvolutions(std::move(library), std::move(context)));
-  const int error = cudnn->library_->create(&cudnn->handle_);
+  cudnn::Handle handle = nullptr;  // whether any can be made
+  const int error = cudnn->library_->create(&handle);
   if (error != cudnn::kSuccess) {
-    cudnn->handle_ = nullptr;
     return FailedPrecondition(
                "cuDNN " + cudnn->VersionText() + " cannot serve cuda:" +
                std::to_string(cudnn->context_->device().ordinal) + ": " +
                cudnn->library_->TextOf(error) + "; set conv_backend to native")
         .At("conv_backend");
   }
+  cudnn->library_->destroy(handle);
   return cudnn;
 }
 
@@ -185,6 +187,7 @@ std::vector<CudnnConvolutions::Candidate> CudnnConvolutions::Candidates(
 }
 
 CudnnDescriptor CudnnConvolutions::PlanOf(const Candidate& candidate,
+                                          cudnn::Handle handle,
                                           CudnnConvolution::Plan& plan) const {
   CudnnDescriptor engine(library_, Kind::kEngine);
   engine.SetDescriptor(Attribute::kEngineGraph, plan.graph.graph);
@@ -208,7 +211,7 @@ CudnnDescriptor CudnnConvolutions::PlanOf(const Candidate& candidate,
   }
   config.Finalize();
   CudnnDescriptor execution(library_, Kind::kExecutionPlan);
-  execution.SetHandle(Attribute::kPlanHandle, handle_);
+  execution.SetHandle(Attribute::kPlanHandle, handle);
   execution.SetDescriptor(Attribute::kPlanConfig, config);
   execution.Finalize();
   plan.parts.push_back(std::move(config));
@@ -222,7 +225,7 @@ bool CudnnConvolutions::Build(const Candidate& candidate,
   for (CudnnConvolution::Plan& plan : convolution.plans_) {
     plan.plan = CudnnDescriptor();
     plan.parts.clear();
-    plan.plan = PlanOf(candidate, plan);
+    plan.plan = PlanOf(candidate, convolution.handle_, plan);
     const int64_t bytes = plan.plan.GetInt(Attribute::kPlanWorkspaceSize);
     if (plan.plan.error() != cudnn::kSuccess || bytes > kWorkspaceBytes) {
       return false;
@@ -257,11 +260,12 @@ int CudnnConvolutions::CallOnce(const CudnnConvolution& convolution,
   pack.SetPointers(Attribute::kPackWorkspace, {&workspace, 1});
   pack.Finalize();
   if (pack.error() != cudnn::kSuccess) return pack.error();
-  MutexLock lock(mu_);
-  const int error = library_->set_stream(handle_, stream);
+  MutexLock lock(convolution.mu_);
+  const int error = library_->set_stream(convolution.handle_, stream);
   return error != cudnn::kSuccess
              ? error
-             : library_->execute(handle_, plan.plan.get(), pack.get());
+             : library_->execute(convolution.handle_, plan.plan.get(),
+                                 pack.get());
 }
 
 int CudnnConvolutions::Call(const CudnnConvolution& convolution, int64_t images,
@@ -362,27 +366,27 @@ StatusOr<bool> CudnnConvolutions::IsUsable(const CudnnConvolution& convolution,
 StatusOr<std::unique_ptr<const CudnnConvolution>> CudnnConvolutions::Choose(
     const ConvShape& shape) {
   RETURN_IF_ERROR(context_->MakeCurrent());
-  std::unique_ptr<CudnnConvolution> convolution(new CudnnConvolution(shape));
-  std::vector<Candidate> candidates;
-  {
-    MutexLock lock(mu_);
-    for (int32_t images = CallImages(shape); images > 0; images /= 4) {
-      convolution->plans_.push_back(
-          {.images = images,
-           .graph = DescribeConvolution(library_, handle_, shape, images),
-           .parts = {},
-           .plan = {}});
-      const int error = convolution->plans_.back().graph.graph.error();
-      if (error != cudnn::kSuccess) return Failed("describe a layer", error);
-    }
-    candidates = Candidates(shape, convolution->plans_.front().graph);
+  std::unique_ptr<CudnnConvolution> convolution(
+      new CudnnConvolution(shape, library_));
+  const int created = library_->create(&convolution->handle_);
+  if (created != cudnn::kSuccess) {
+    convolution->handle_ = nullptr;
+    return Failed("make a handle", created);
+  }
+  for (int32_t images = CallImages(shape); images > 0; images /= 4) {
+    convolution->plans_.push_back(
+        {.images = images,
+         .graph =
+             DescribeConvolution(library_, convolution->handle_, shape, images),
+         .parts = {},
+         .plan = {}});
+    const int error = convolution->plans_.back().graph.graph.error();
+    if (error != cudnn::kSuccess) return Failed("describe a layer", error);
   }
   std::optional<Trial> trial;
-  for (const Candidate& candidate : candidates) {
-    {
-      MutexLock lock(mu_);
-      if (!Build(candidate, *convolution)) continue;
-    }
+  for (const Candidate& candidate :
+       Candidates(shape, convolution->plans_.front().graph)) {
+    if (!Build(candidate, *convolution)) continue;
     if (!trial) {
       ASSIGN_OR_RETURN(trial, NewTrial(shape));
     }

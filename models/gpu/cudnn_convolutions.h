@@ -15,8 +15,9 @@
 // each call. No time is measured. A shape without one is for this program's own
 // kernels.
 //
-// Several threads may call and choose: whatever uses the handle does so under a
-// lock.
+// Several threads may call while one chooses. A shape has a handle of its own,
+// which is used under a lock: an engine that is compiled while it is built, for
+// seconds, holds up no call of another shape.
 #pragma once
 
 #include <cstddef>
@@ -40,6 +41,9 @@ class CudnnConvolution {
   const ConvShape& shape() const { return shape_; }
   int64_t workspace_bytes() const { return workspace_bytes_; }  // of any call
   int64_t engine() const { return engine_; }  // its number in the graph
+  ~CudnnConvolution();
+  CudnnConvolution(const CudnnConvolution&) = delete;
+  CudnnConvolution& operator=(const CudnnConvolution&) = delete;
 
  private:
   friend class CudnnConvolutions;
@@ -49,10 +53,15 @@ class CudnnConvolution {
     std::vector<CudnnDescriptor> parts;  // of the configuration
     CudnnDescriptor plan;
   };
-  explicit CudnnConvolution(const ConvShape& shape) : shape_(shape) {}
+  CudnnConvolution(const ConvShape& shape,
+                   std::shared_ptr<const CudnnLibrary> library)
+      : shape_(shape), library_(std::move(library)) {}
 
   const ConvShape shape_;
-  std::vector<Plan> plans_;  // the largest call first
+  const std::shared_ptr<const CudnnLibrary> library_;
+  mutable Mutex mu_;                // held while a call is made
+  cudnn::Handle handle_ = nullptr;  // of the plans and of calls
+  std::vector<Plan> plans_;         // the largest call first
   int64_t workspace_bytes_ = 0;
   int64_t engine_ = -1;
 };
@@ -81,7 +90,7 @@ class CudnnConvolutions {
   // FAILED_PRECONDITION says in one sentence why cuDNN cannot be used.
   static StatusOr<std::unique_ptr<CudnnConvolutions>> Open(
       std::shared_ptr<CudaContext> context);
-  ~CudnnConvolutions();
+  ~CudnnConvolutions() = default;
   CudnnConvolutions(const CudnnConvolutions&) = delete;
   CudnnConvolutions& operator=(const CudnnConvolutions&) = delete;
 
@@ -95,7 +104,7 @@ class CudnnConvolutions {
   // y of so many images, on `stream` of the context's device, which is the
   // calling thread's. kSuccess or the number of cuDNN's error.
   int Call(const CudnnConvolution& convolution, int64_t images,
-           ConvPlaces places, cuda::Stream stream) const EXCLUDES(mu_);
+           ConvPlaces places, cuda::Stream stream) const;
   // "cuda:0 failed: cuDNN cannot <what>: …" for the number of an error.
   Status Failed(const std::string& what, int error) const;
 
@@ -116,7 +125,7 @@ class CudnnConvolutions {
   // None: its notes do not allow it, or it cannot be read.
   std::optional<Candidate> Read(const ConvShape& shape,
                                 CudnnDescriptor& config) const;
-  CudnnDescriptor PlanOf(const Candidate& candidate,
+  CudnnDescriptor PlanOf(const Candidate& candidate, cudnn::Handle handle,
                          CudnnConvolution::Plan& plan) const;
   // False: it does not build for some number of images.
   bool Build(const Candidate& candidate, CudnnConvolution& convolution) const;
@@ -126,12 +135,10 @@ class CudnnConvolutions {
                           const Trial& trial);
   int CallOnce(const CudnnConvolution& convolution,
                const CudnnConvolution::Plan& plan, const ConvPlaces& places,
-               cuda::Stream stream) const EXCLUDES(mu_);
+               cuda::Stream stream) const;
 
   const std::shared_ptr<const CudnnLibrary> library_;
   const std::shared_ptr<CudaContext> context_;
-  mutable Mutex mu_;  // held while a call is made
-  cudnn::Handle handle_ = nullptr;
 };
 
 }  // namespace millrace::models

@@ -4,8 +4,10 @@
 #include <dlfcn.h>
 #include <gtest/gtest.h>
 
+#include <chrono>
 #include <cstdlib>
 #include <cstring>
+#include <future>
 #include <string>
 #include <string_view>
 #include <thread>
@@ -230,6 +232,38 @@ TEST_F(CudnnGraphs, ContextsRunBesideEachOther) {
   }
   for (std::thread& thread : threads) thread.join();
   EXPECT_EQ(same, std::vector<int>(same.size(), 4));
+}
+
+// Images of new sizes, whose engines take their time to be built, hold up no
+// others.
+TEST_F(CudnnGraphs, CallsDoNotWaitForEnginesThatAreBuilt) {
+  if (!Emulated()) GTEST_SKIP() << "of the library that stands in";
+  GraphMaker make;
+  auto compiled = CompiledGraph::Create(
+      TwoLayers(make), OnDevice(DevicePrecision::kTf32, kCudnn));
+  ASSERT_TRUE(compiled.ok());
+  const auto context = ExecutionContext::Create(*compiled, {});
+  const auto inputs = Images(make, 5);
+  const auto want = Must(context->Run(inputs));
+  std::vector<Tensor> others;
+  others.push_back(make.Random({2, 16, 7, 9}));
+  Tell("hold");
+  std::thread other([&] {
+    const auto got = ExecutionContext::Create(*compiled, {})->Run(others);
+    EXPECT_TRUE(got.ok()) << got.status().ToString();
+  });
+  while (Ask("held") == 0) {
+    std::this_thread::sleep_for(std::chrono::milliseconds(1));
+  }
+  auto known = std::async(std::launch::async, [&] {
+    return SameBytes(Must(context->Run(inputs)), want);
+  });
+  const bool has_ended =
+      known.wait_for(std::chrono::seconds(10)) == std::future_status::ready;
+  Tell("");
+  other.join();
+  EXPECT_TRUE(has_ended);
+  EXPECT_TRUE(known.get());
 }
 
 TEST_F(CudnnGraphs, TheFirstEngineThatMayServeDoes) {

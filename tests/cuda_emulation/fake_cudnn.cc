@@ -21,10 +21,12 @@
 //       nan         engine 5 gives NaN everywhere
 //       unfused     engine 5 builds no plan with anything behind the sums
 //       execute:N   the N-th execution fails
+//       hold        plans are not built until it is told something else
 #include <dlfcn.h>
 
 #include <algorithm>
 #include <atomic>
+#include <chrono>
 #include <cmath>
 #include <cstddef>
 #include <cstdio>
@@ -34,6 +36,7 @@
 #include <limits>
 #include <map>
 #include <string>
+#include <thread>
 
 #include "tests/cuda_emulation/fake_cudnn_descriptors.h"
 #include "tests/cuda_emulation/fake_cudnn_handles.h"
@@ -48,6 +51,7 @@ constexpr int64_t kWorkspace = 1 << 20;
 
 std::atomic<int> executions = 0;
 std::atomic<int> last_engine = -1;
+std::atomic<int> held = 0;
 bool Told(const std::string& what) {
   const char* text = std::getenv("MILLRACE_FAKE_CUDNN");
   return text != nullptr && what == text;
@@ -106,6 +110,10 @@ int Support(const Descriptor& d) {
   if (d.kind == 5) {
     const Use use(d.pointers.at(400)[0], Use::For::kPlan);
     if (!use.is_alone()) return TwoThreads();
+    if (Told("hold")) ++held;
+    while (Told("hold")) {
+      std::this_thread::sleep_for(std::chrono::milliseconds(1));
+    }
   }
   if (d.kind == 5 && d.engine == 5 && Told("unfused") &&
       !d.work->chain.empty()) {
@@ -296,10 +304,12 @@ int Results(const Descriptor& heuristics, int64_t most, int64_t* count,
 
 extern "C" {
 
-// Executions that were asked for, the engine of the last one, uses that the
-// real library would refuse, and objects that were made and not destroyed.
+// Executions that were asked for, the engine of the last one, plans that were
+// held, uses that the real library would refuse, and objects that were made and
+// not destroyed.
 int millrace_fake_cudnn_executions() { return executions; }
 int millrace_fake_cudnn_engine() { return last_engine; }
+int millrace_fake_cudnn_held() { return held; }
 int millrace_fake_cudnn_wrong() { return WrongUses(); }
 int millrace_fake_cudnn_alive() { return Alive() + NumHandles(); }
 
