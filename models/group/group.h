@@ -35,10 +35,10 @@ class Group {
   virtual int32_t local_rank() const = 0;
   virtual int32_t local_size() const = 0;
 
-  // Memory for `count` values whose sums cost least, until the group's end; as
-  // many at every rank, and AllReduceSum is then given the same part of it at
-  // every rank. Empty where there is none, at all ranks: any memory will do
-  // then.
+  // Memory for `count` values whose sums cost least, until the group's end;
+  // as many at every rank, and AllReduceSum is then given the same part of it
+  // at every rank. Waits for all ranks. Empty where there is none, at all
+  // ranks: any memory will do.
   virtual std::span<float> SumBuffer(size_t /*count*/) { return {}; }
   // Each value becomes its sum over the ranks.
   virtual Status AllReduceSum(std::span<float> values) = 0;

@@ -43,10 +43,12 @@ class MpiGroup final : public ProcessGroup {
     MPI_Comm_set_errhandler(MPI_COMM_WORLD, MPI_ERRORS_RETURN);
     MPI_Comm_rank(MPI_COMM_WORLD, &rank_);
     MPI_Comm_size(MPI_COMM_WORLD, &size_);
+    MPI_Comm here = MPI_COMM_NULL;
     MPI_Comm_split_type(MPI_COMM_WORLD, MPI_COMM_TYPE_SHARED, rank_,
-                        MPI_INFO_NULL, &here_);
-    MPI_Comm_rank(here_, &local_rank_);
-    MPI_Comm_size(here_, &local_size_);
+                        MPI_INFO_NULL, &here);
+    MPI_Comm_rank(here, &local_rank_);
+    MPI_Comm_size(here, &local_size_);
+    MPI_Comm_free(&here);
   }
 
   int32_t rank() const override { return rank_; }
@@ -56,7 +58,7 @@ class MpiGroup final : public ProcessGroup {
 
   std::span<float> SumBuffer(size_t count) override {
     if (local_size_ < size_) return {};
-    auto window = SumWindow::Make(here_, count);
+    auto window = SumWindow::Make(*this, count);
     if (window == nullptr) return {};
     return windows_.emplace_back(std::move(window))->own();
   }
@@ -117,11 +119,7 @@ class MpiGroup final : public ProcessGroup {
     return Complete(patience);
   }
 
-  void Leave() override {
-    windows_.clear();
-    MPI_Comm_free(&here_);
-    MPI_Finalize();
-  }
+  void Leave() override { MPI_Finalize(); }
   void Abort(int exit_code) override {
     MPI_Abort(MPI_COMM_WORLD, exit_code);
     std::_Exit(exit_code);
@@ -253,7 +251,6 @@ class MpiGroup final : public ProcessGroup {
   int size_ = 1;
   int local_rank_ = 0;
   int local_size_ = 1;
-  MPI_Comm here_ = MPI_COMM_NULL;  // the ranks of this machine
   std::vector<std::unique_ptr<SumWindow>> windows_;
   Status status_;  // once it is bad the group is broken
   std::vector<MPI_Request> requests_;

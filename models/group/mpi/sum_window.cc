@@ -1,61 +1,97 @@
 #include "models/group/mpi/sum_window.h"
 
-#include <new>
+#include <fcntl.h>
+#include <sys/mman.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <cstdio>
 
 #include "models/group/mpi/sum_rows.h"
 
 namespace millrace::models::mpi {
+namespace {
 
-std::unique_ptr<SumWindow> SumWindow::Make(MPI_Comm here, size_t count) {
-  auto made = std::unique_ptr<SumWindow>(new SumWindow(count));
-  int rank = 0;
-  int size = 0;
-  MPI_Comm_rank(here, &rank);
-  MPI_Comm_size(here, &size);
-  MPI_Comm_set_errhandler(here, MPI_ERRORS_RETURN);
-  void* own = nullptr;
-  int is_made =
-      MPI_Win_allocate_shared(
-          static_cast<MPI_Aint>(sizeof(Flag) + count * sizeof(float)), 1,
-          MPI_INFO_NULL, here, &own, &made->window_) == MPI_SUCCESS;
-  if (is_made == 0) made->window_ = MPI_WIN_NULL;
-  // All or none.
-  MPI_Allreduce(MPI_IN_PLACE, &is_made, 1, MPI_INT, MPI_MIN, here);
-  if (is_made == 0) return nullptr;
-  made->rank_ = static_cast<size_t>(rank);
-  for (int other = 0; other < size; ++other) {
-    MPI_Aint bytes = 0;
-    int unit = 0;
-    void* part = nullptr;
-    MPI_Win_shared_query(made->window_, other, &bytes, &unit, &part);
-    made->flags_.push_back(static_cast<Flag*>(part));
-    made->rows_.push_back(
-        reinterpret_cast<float*>(static_cast<Flag*>(part) + 1));
+constexpr size_t kPage = 4096;
+
+// What rank 0 tells the others.
+struct Offer {
+  int32_t is_made;
+  char name[60];
+};
+
+// The pages are taken now: a sum never meets a full /dev/shm.
+int NewFile(size_t bytes, Offer* offer) {
+  static std::atomic<int> number = 0;
+  std::snprintf(offer->name, sizeof(offer->name), "/millrace-sums-%d-%d",
+                static_cast<int>(getpid()), ++number);
+  const int file = shm_open(offer->name, O_CREAT | O_EXCL | O_RDWR, 0600);
+  if (file < 0) return file;
+  offer->is_made = posix_fallocate(file, 0, static_cast<off_t>(bytes)) == 0;
+  return file;
+}
+
+}  // namespace
+
+SumWindow::SumWindow(const Group& group, size_t count)
+    : count_(count),
+      rank_(static_cast<size_t>(group.rank())),
+      size_(static_cast<size_t>(group.size())),
+      stride_((sizeof(Flag) + count * sizeof(float) + kPage - 1) / kPage *
+              kPage) {}
+
+std::unique_ptr<SumWindow> SumWindow::Make(Group& group, size_t count) {
+  auto made = std::unique_ptr<SumWindow>(new SumWindow(group, count));
+  Offer offer{};
+  int file = -1;
+  if (made->rank_ == 0) file = NewFile(made->size_ * made->stride_, &offer);
+  Status status = group.Broadcast(std::as_writable_bytes(std::span(&offer, 1)),
+                                  Patience::kIdle);
+  if (made->rank_ != 0 && status.ok() && offer.is_made != 0) {
+    file = shm_open(offer.name, O_RDWR, 0);
   }
-  new (own) Flag{};
-  MPI_Win_lock_all(MPI_MODE_NOCHECK, made->window_);
-  MPI_Barrier(here);
+  const std::byte is_mapped{status.ok() && offer.is_made != 0 && file >= 0 &&
+                            made->Map(file)};
+  if (file >= 0) close(file);
+  // All or none; and the name goes when everybody has the memory, or nobody.
+  std::vector<std::byte> all(made->size_);
+  if (status.ok()) {
+    status = group.AllGather(std::span(&is_mapped, 1), all, Patience::kIdle);
+  }
+  if (made->rank_ == 0 && file >= 0) shm_unlink(offer.name);
+  if (!status.ok() || std::ranges::count(all, std::byte{0}) > 0) return nullptr;
   return made;
 }
 
+bool SumWindow::Map(int file) {
+  void* const memory = mmap(nullptr, size_ * stride_, PROT_READ | PROT_WRITE,
+                            MAP_SHARED, file, 0);
+  if (memory == MAP_FAILED) return false;
+  memory_ = memory;
+  for (size_t rank = 0; rank < size_; ++rank) {
+    auto* const flag = reinterpret_cast<Flag*>(static_cast<std::byte*>(memory) +
+                                               rank * stride_);
+    flags_.push_back(flag);  // a new file is all zeros
+    rows_.push_back(reinterpret_cast<float*>(flag + 1));
+  }
+  return true;
+}
+
 SumWindow::~SumWindow() {
-  if (window_ == MPI_WIN_NULL) return;
-  MPI_Win_unlock_all(window_);
-  MPI_Win_free(&window_);
+  if (memory_ != nullptr) munmap(memory_, size_ * stride_);
 }
 
 std::optional<int> SumWindow::Sum(size_t begin, size_t n, const Wait& wait) {
   if (const auto late = Meet(wait)) return late;
-  const size_t size = rows_.size();
-  const size_t from = begin + n * rank_ / size;
-  const size_t to = begin + n * (rank_ + 1) / size;
+  const size_t from = begin + n * rank_ / size_;
+  const size_t to = begin + n * (rank_ + 1) / size_;
   SumRows(rows_, from, to, rows_);
   return Meet(wait);
 }
 
 std::optional<int> SumWindow::Meet(Wait wait) {
   flags_[rank_]->meetings.store(++meetings_, std::memory_order_release);
-  for (size_t other = 0; other < flags_.size(); ++other) {
+  for (size_t other = 0; other < size_; ++other) {
     while (flags_[other]->meetings.load(std::memory_order_acquire) <
            meetings_) {
       if (!wait.Pause()) return static_cast<int>(other);

@@ -37,6 +37,8 @@ CpuBackend::CpuBackend(const CpuBackendOptions& options)
                       2 * RoundUp(shape().expert_ffn, 32)})),
       group_(options.group),
       pool_(options.team) {
+  // First of all, as the other ranks wait for it.
+  if (group_ != nullptr) MakeBranch();
   const auto rows = static_cast<size_t>(limits_.max_tokens);
   const auto samples = static_cast<size_t>(limits_.max_samples);
   const auto hidden = static_cast<size_t>(shape().hidden);
@@ -236,9 +238,7 @@ void CpuBackend::DoLinearResidual(Branch branch, const Linear& w,
   command.waits = options.waits;
   command.adds_waiting = std::exchange(branch_waits_, options.waits);
   CHECK(!options.waits || group_ == nullptr, "ranks add one branch at a time");
-  if (!options.post_norm.weight.empty() || options.waits || group_ != nullptr) {
-    MakeBranch();
-  }
+  if (!options.post_norm.weight.empty() || options.waits) MakeBranch();
   CHECK(!command.gathers_rows || branch == Branch::kAttention,
         "rows are given up right after attention");
   if (branch == Branch::kAttention) {
