@@ -6,6 +6,7 @@ import http.client
 import http.server
 import json
 import signal
+import socket
 import threading
 import time
 
@@ -189,20 +190,37 @@ class Chunks(Fake):
 
 
 @contextlib.contextmanager
-def fakes(kind, folder, handler):
-    """A proxy in front of three such replicas."""
+def silence():
+    """The port of a replica whose machine takes no connection and refuses none:
+    the kernel drops what comes while the queue of a listener is full."""
+    with contextlib.ExitStack() as stack:
+        listener = stack.enter_context(socket.socket())
+        listener.bind(("127.0.0.1", 0))
+        listener.listen(0)
+        for _ in range(4):
+            waiting = stack.enter_context(socket.socket())
+            waiting.setblocking(False)
+            waiting.connect_ex(listener.getsockname())
+        yield listener.getsockname()[1]
+
+
+@contextlib.contextmanager
+def fakes(kind, folder, handler, silent=0):
+    """A proxy in front of three such replicas, the last `silent` of them silent."""
     if not found(kind):
         pytest.skip(f"{kind} is not installed")
     with contextlib.ExitStack() as stack:
         fleet = Fleet(kind, folder)
         stack.callback(fleet.__exit__)
         fleet.ports = []
-        for _ in range(3):
+        for _ in range(3 - silent):
             upstream = http.server.ThreadingHTTPServer(("127.0.0.1", 0), handler)
             stack.callback(upstream.server_close)
             threading.Thread(target=upstream.serve_forever, daemon=True).start()
             stack.callback(upstream.shutdown)
             fleet.ports.append(upstream.server_port)
+        for _ in range(silent):
+            fleet.ports.append(stack.enter_context(silence()))
         fleet.start_proxy()
         yield fleet
 
@@ -220,6 +238,19 @@ def test_one_clients_503_takes_no_replica_from_others(kind, tmp_path):
             assert [status for status, _, _ in answers] == [200] * 6
             if not headers:
                 assert len({replica for _, replica, _ in answers}) == 3
+
+
+@pytest.mark.parametrize("kind", PROXIES)
+def test_a_silent_replica_costs_time_and_no_request(kind, tmp_path):
+    with fakes(kind, tmp_path, Fake, silent=1) as fleet:
+        for headers in [{}] * 6 + [{"X-Affinity-Key": f"key {i}"}
+                                   for i in range(8)]:
+            begun = time.monotonic()
+            status, replica, _ = fleet.request("GET", "/v1/models",
+                                               headers=headers)
+            assert status == 200 and replica in (0, 1), headers
+            # Both proxies wait for a connection for 2 s.
+            assert time.monotonic() - begun < 10
 
 
 @pytest.mark.parametrize("kind", PROXIES)
