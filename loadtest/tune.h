@@ -64,7 +64,8 @@ std::string MinimalConfig(const std::string& printed);
 std::string MachineText();
 
 // A command line with *** for the values of these flags, named as settings are
-// ("api_key" is --api-key).
+// ("api_key" is --api-key), and of the variables of these settings
+// (MILLRACE_API_KEY=value, as env takes it).
 std::vector<std::string> HideSecrets(std::vector<std::string> words,
                                      const std::vector<std::string>& flags);
 

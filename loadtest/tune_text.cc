@@ -178,6 +178,17 @@ std::string CommandText(std::vector<std::string> args,
          Joined(HideSecrets(std::move(args), {"api_key", "header", "H"}));
 }
 
+// Where NAME begins in MILLRACE_NAME=value, which is a word by itself or stands
+// behind a flag (--env=MILLRACE_NAME=value). npos: the word is no such thing.
+size_t VariableIn(const std::string& word) {
+  constexpr std::string_view kPrefix = "MILLRACE_";
+  const size_t at = word.find(kPrefix);
+  if (at == word.npos) return at;
+  const bool follows_flag =
+      word[0] == '-' && word.find_first_of(" \t\n'\"") > at;
+  return at == 0 || follows_flag ? at + kPrefix.size() : word.npos;
+}
+
 // Comment lines of at most 79 columns.
 std::string Comment(const std::string& text) {
   std::string out;
@@ -270,6 +281,18 @@ std::vector<std::string> HideSecrets(std::vector<std::string> words,
   };
   for (size_t i = 0; i < words.size(); ++i) {
     std::string& word = words[i];
+    const size_t variable = VariableIn(word);
+    const size_t assigns = word.find('=', variable);  // npos where that is
+    if (assigns != word.npos) {
+      std::string name = word.substr(variable, assigns - variable);
+      for (char& c : name) {
+        if (c >= 'A' && c <= 'Z') c = static_cast<char>(c - 'A' + 'a');
+      }
+      if (carries(name)) {
+        word.replace(assigns + 1, word.npos, "***");
+        continue;
+      }
+    }
     const size_t begin = word.find_first_not_of('-');
     if (begin == 0 || begin == word.npos) continue;
     const size_t equals = std::min(word.find('='), word.size());

@@ -262,7 +262,12 @@ TEST(Tune, TheFileHoldsNoSecret) {
             "millrace serve 'm 1.gguf' --api_key sk-1 --threads 2"},
            {"--api-key=sk-1", "--header=X-Token: sk-1", "-HX-Token: sk-1",
             "--server-command=millrace serve 'm 1.gguf' --api-key=sk-1 "
-            "--threads 2"}}) {
+            "--threads 2"},
+           {"--server-command",
+            "env MILLRACE_API_KEY=sk-1 millrace serve 'm 1.gguf' --threads 2"},
+           {"--server-command=docker run -eMILLRACE_API_KEY=sk-1 "
+            "--env=MILLRACE_API_KEY='sk-1 and more sk-1' image serve "
+            "'m 1.gguf' --threads 2"}}) {
     TuneOptions options;
     options.args = spelled;
     options.args.insert(options.args.end(), {"--slo", "latency:p99:1s"});
@@ -278,6 +283,10 @@ TEST(Tune, TheFileHoldsNoSecret) {
     EXPECT_THAT(file, HasSubstr("--slo latency:p99:1s"));
     EXPECT_THAT(file, HasSubstr("'m 1.gguf' --api-key '***' (v)"));
   }
+  EXPECT_THAT(
+      HideSecrets({"env", "MILLRACE_API_KEY=a b", "MILLRACE_THREADS=2", "x"},
+                  {"api_key"}),
+      ElementsAre("env", "MILLRACE_API_KEY=***", "MILLRACE_THREADS=2", "x"));
 }
 
 TEST(TuneOptions, CommandsAreCutIntoWords) {
