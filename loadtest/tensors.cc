@@ -164,8 +164,9 @@ Status CheckRows(const std::vector<Tensor>& tensors, int64_t rows) {
   return InvalidArgument("no input of a request has " + std::to_string(rows) +
                          " rows (" + shapes +
                          "): the file of an --input or the model fixes the "
-                         "first size; leave out --input, or give that size "
-                         "alone with --rows");
+                         "first size; leave out --input, give that size alone "
+                         "with --rows, or --rows 1 alone, which sends shapes "
+                         "and files as they are");
 }
 
 // One element as JSON.

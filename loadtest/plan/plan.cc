@@ -14,6 +14,7 @@
 #include "loadtest/report.h"
 #include "loadtest/session.h"
 #include "loadtest/sweep.h"
+#include "loadtest/tensors.h"
 
 namespace millrace::loadtest {
 namespace {
@@ -171,11 +172,19 @@ StatusOr<ServerModel> FitGraph(const FitOptions& options) {
   std::vector<int64_t> sizes = options.rows;
   std::sort(sizes.begin(), sizes.end());
   sizes.erase(std::unique(sizes.begin(), sizes.end()), sizes.end());
+  Options load = options.load;
+  // A first size that is no batch's cannot be another one: with --rows 1 alone
+  // shapes and files are sent as they are given.
+  load.exact_rows = sizes != std::vector<int64_t>{1};
+  // What is refused is refused before anything is measured.
+  for (const int64_t rows : sizes) {
+    load.batch_size = rows;
+    const auto requests = MakeTensorRequests(load);
+    if (!requests.ok()) return requests.status();
+  }
   std::printf("%12s %14s\n", "rows", "median ms");
   for (const int64_t rows : sizes) {
-    Options load = options.load;
     load.batch_size = rows;
-    load.exact_rows = true;
     ASSIGN_OR_RETURN(const auto session, Session::Open(&load));
     ASSIGN_OR_RETURN(const Report report,
                      MeasureLoad(load, *session, false, 1));

@@ -88,14 +88,21 @@ def test_a_graph_is_fitted_by_its_rows(tmp_path):
                "--instance-count", 1, REPO / "tests/data/graph/mlp.onnx") as server:
         run("plan", "fit", "--url", server.url, "--endpoint-type", "kserve",
             "-m", "mlp", "--rows", "1,8", "-n", 50, "--output", file)
-        # A file has one row, whatever --rows says.
-        np.save(tmp_path / "one.npy", np.ones((1, 4), np.float32))
-        refused = run("plan", "fit", "--url", server.url, "--endpoint-type",
-                      "kserve", "-m", "mlp", "--input",
-                      f"x:{tmp_path}/one.npy", "--rows", "1,8", "-n", 5,
-                      "--output", tmp_path / "none.json", expect=2)
+        # A file has its rows, whatever --rows says.
+        def fit_file(count, rows, output, expect=0):
+            np.save(tmp_path / "x.npy", np.ones((count, 4), np.float32))
+            return run("plan", "fit", "--url", server.url, "--endpoint-type",
+                       "kserve", "-m", "mlp", "--input", f"x:{tmp_path}/x.npy",
+                       "--rows", rows, "-n", 5, "--output", output,
+                       expect=expect)
+        refused = fit_file(1, "1,8", tmp_path / "none.json", expect=2)
+        # Of a graph that has no rows --rows 1 is the only one.
+        fit_file(3, "1", tmp_path / "whole.json")
     assert "no input of a request has 8 rows" in refused.stderr
+    assert "median ms" not in refused.stdout, "it was told before"
     assert not (tmp_path / "none.json").exists()
+    whole = json.loads((tmp_path / "whole.json").read_text())
+    assert [rows for rows, _ in whole["batch_ms"]] == [1]
     fitted = json.loads(file.read_text())
     assert [rows for rows, _ in fitted["batch_ms"]] == [1, 8]
     # The server's own words: it does not join requests of this graph.
