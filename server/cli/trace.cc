@@ -1,12 +1,18 @@
 // millrace trace: asks a running server to capture what all its threads do, and
 // writes it for Perfetto.
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include <cerrno>
 #include <chrono>
 #include <cstdio>
 #include <cstdlib>
+#include <cstring>
 #include <filesystem>
 #include <fstream>
 #include <nlohmann/json.hpp>
 #include <string>
+#include <system_error>
 #include <utility>
 
 #include "config/base/utf8.h"
@@ -39,48 +45,72 @@ constexpr VerbSpec kVerb = {
     0,
     0};
 
-// A file that is written whole or left as it was: a name beside it takes the
-// bytes until then. What is no plain file, such as /dev/stdout, is written to.
+// A file that is written whole or left as it was: one beside it takes the
+// bytes, once they are there. What is no plain file, such as /dev/stdout or a
+// link, is written to.
 class WholeFile {
  public:
-  explicit WholeFile(std::string path) : path_(std::move(path)) {
-    std::error_code ignored;
-    const auto status = std::filesystem::symlink_status(path_, ignored);
-    const bool plain = !std::filesystem::exists(status) ||
-                       std::filesystem::is_regular_file(status);
-    if (plain) part_ = path_ + ".part";
-  }
-  ~WholeFile() {
-    if (!part_.empty()) std::remove(part_.c_str());
-  }
-  WholeFile(const WholeFile&) = delete;
-  WholeFile& operator=(const WholeFile&) = delete;
+  explicit WholeFile(std::string path) : path_(std::move(path)) {}
 
-  // Whether it can be written, as far as that can be known before.
-  Status Open() {
-    if (part_.empty()) return OkStatus();
-    file_.open(part_, std::ios::binary);
-    return file_ ? OkStatus() : Failed();
+  // Whether it can be written, as far as that can be known before. Makes
+  // nothing: the program may be ended until Write.
+  Status Check() {
+    struct stat found = {};
+    if (path_.empty()) return Failed("it has no name");
+    if (stat(path_.c_str(), &found) == 0) {
+      if (S_ISDIR(found.st_mode)) return Failed("it is a folder");
+      if (access(path_.c_str(), W_OK) != 0) return Failed(std::strerror(errno));
+    }
+    is_plain_ =
+        lstat(path_.c_str(), &found) != 0 || S_ISREG(found.st_mode) != 0;
+    if (!is_plain_) return OkStatus();
+    const auto parent = std::filesystem::path(path_).parent_path();
+    const std::string folder = parent.empty() ? "." : parent.string();
+    if (access(folder.c_str(), W_OK | X_OK) == 0) return OkStatus();
+    return Failed(std::strerror(errno));
   }
 
-  Status Write(const std::string& bytes) {
-    if (part_.empty()) file_.open(path_, std::ios::binary);
-    file_ << bytes;
-    file_.close();
-    if (!file_) return Failed();
+  Status Write(const std::string& bytes) const {
+    if (!is_plain_) {
+      std::ofstream file(path_, std::ios::binary);
+      file << bytes;
+      file.close();
+      return file ? OkStatus() : Failed("not all bytes were taken");
+    }
+    std::string part = path_ + ".XXXXXX";
+    const int fd = mkstemp(part.data());
+    if (fd < 0) return Failed(std::strerror(errno));
+    close(fd);
+    std::ofstream file(part, std::ios::binary);
+    file << bytes;
+    file.close();
     std::error_code error;
-    if (!part_.empty()) std::filesystem::rename(part_, path_, error);
-    return error ? Failed() : OkStatus();
+    if (file) {
+      // Some file systems have no modes.
+      static_cast<void>(chmod(part.c_str(), Mode()));
+      std::filesystem::rename(part, path_, error);
+      if (!error) return OkStatus();
+    }
+    std::remove(part.c_str());
+    return Failed(error ? error.message() : "not all bytes were taken");
   }
 
  private:
-  Status Failed() const {
-    return FailedPrecondition("'" + path_ + "' cannot be written");
+  Status Failed(const std::string& why) const {
+    return FailedPrecondition("'" + path_ + "' cannot be written: " + why);
+  }
+
+  // That of the file which is replaced, else that of a new one.
+  mode_t Mode() const {
+    struct stat found = {};
+    if (stat(path_.c_str(), &found) == 0) return found.st_mode & 07777;
+    const mode_t mask = umask(0);
+    umask(mask);
+    return 0666 & ~mask;
   }
 
   const std::string path_;
-  std::string part_;  // empty: none
-  std::ofstream file_;
+  bool is_plain_ = true;
 };
 
 StatusOr<HttpUrl> UrlOf(const ParsedArgs& args) {
@@ -112,7 +142,7 @@ Status Capture(const ParsedArgs& args) {
   ASSIGN_OR_RETURN(const HttpUrl url, UrlOf(args));
   const std::string path = args.Text("output", "trace.json");
   WholeFile file(path);
-  RETURN_IF_ERROR(file.Open());
+  RETURN_IF_ERROR(file.Check());
   const char* key = std::getenv("MILLRACE_API_KEY");
   std::string body;
   HttpHooks hooks;

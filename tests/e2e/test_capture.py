@@ -2,6 +2,8 @@
 import contextlib
 import http.server
 import json
+import os
+import stat
 import subprocess
 import threading
 import time
@@ -197,6 +199,19 @@ def test_the_verb_writes_the_trace_and_prints_the_words(busy, tmp_path):
     assert done.returncode == 0, done.stderr
     assert f"model {MODEL_ID}: idle " in done.stdout
     assert json.loads(path.read_text())["traceEvents"]
+    assert list(tmp_path.iterdir()) == [path]
+    mask = os.umask(0)
+    os.umask(mask)
+    assert stat.S_IMODE(path.stat().st_mode) == 0o666 & ~mask
+    # A file that is there keeps its mode.
+    path.write_text("of yesterday")
+    path.chmod(0o604)
+    done = subprocess.run(
+        [BINARY, "trace", "--seconds", "1", "-o", path, "--url", busy.url],
+        capture_output=True, text=True, timeout=60)
+    assert done.returncode == 0, done.stderr
+    assert json.loads(path.read_text())["traceEvents"]
+    assert stat.S_IMODE(path.stat().st_mode) == 0o604
 
 
 def test_a_capture_that_fails_leaves_the_last_one(server, tmp_path):
@@ -224,16 +239,43 @@ def test_a_capture_that_fails_leaves_the_last_one(server, tmp_path):
             assert done.returncode == 1 and says in done.stderr, done.stderr
             assert path.read_text() == "of yesterday"
     assert list(tmp_path.iterdir()) == [path]
-    # A folder that is not there is told before the capture.
-    done = subprocess.run(
-        [BINARY, "trace", "--seconds", "60", "-o", tmp_path / "none" / "t",
-         "--url", server.url], capture_output=True, text=True, timeout=20)
-    assert done.returncode == 1 and "cannot be written" in done.stderr
+    # What cannot be written is told before the capture.
+    for file, says in ((tmp_path / "none" / "t", "No such file"),
+                       (tmp_path, "it is a folder"), ("", "it has no name")):
+        done = subprocess.run(
+            [BINARY, "trace", "--seconds", "60", "-o", file, "--url",
+             server.url], capture_output=True, text=True, timeout=20)
+        assert done.returncode == 1 and "cannot be written" in done.stderr
+        assert says in done.stderr
     # What is no file is written to as it is.
     done = subprocess.run(
         [BINARY, "trace", "--seconds", "1", "-o", "/dev/stdout", "--url",
          server.url], capture_output=True, text=True, timeout=60)
     assert done.returncode == 0 and done.stdout.startswith('{"')
+
+
+def test_a_capture_that_is_ended_leaves_no_file(tmp_path):
+    asked, ended = threading.Event(), threading.Event()
+
+    class Slow(http.server.BaseHTTPRequestHandler):
+        def do_POST(self):
+            asked.set()
+            ended.wait(60)
+
+    with http.server.ThreadingHTTPServer(("127.0.0.1", 0), Slow) as slow:
+        threading.Thread(target=slow.serve_forever).start()
+        process = subprocess.Popen(
+            [BINARY, "trace", "--seconds", "60", "-o", tmp_path / "trace.json",
+             "--url", f"http://127.0.0.1:{slow.server_port}"])
+        try:
+            assert asked.wait(30)
+            process.terminate()
+            process.wait(30)
+        finally:
+            process.kill()
+            ended.set()
+            slow.shutdown()
+    assert not list(tmp_path.iterdir())
 
 
 def test_it_needs_the_key_and_ends_with_the_server():
