@@ -57,7 +57,8 @@ class App {
   // shutdown_timeout. True if all of them ended by themselves.
   bool Shutdown();
   // After Shutdown, for a process that ends without destruction, since a load
-  // still runs: removes the files that destruction removes.
+  // still runs: removes the files of registered archives (Registry::Clear) and
+  // of keys, which destruction removes.
   void RemoveFiles();
 
  private:

@@ -86,6 +86,10 @@ class Archive {
   }
   // Names of all files, of those left packed, too.
   const std::vector<std::string>& files() const { return files_; }
+  // As UnpackedFolder does it; a folder that is lent stays.
+  void RemoveFiles() const {
+    if (unpacked_ != nullptr) unpacked_->RemoveFiles();
+  }
 
  private:
   Archive() = default;

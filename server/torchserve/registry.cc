@@ -255,8 +255,16 @@ bool Registry::Discard(const Registered& registered) {
 
 void Registry::Clear() {
   std::map<std::string, Model> models;
-  MutexLock lock(mu_);
-  models.swap(models_);
+  {
+    MutexLock lock(mu_);
+    models.swap(models_);
+  }
+  // A load has an archive of its own, until it has ended.
+  for (const auto& [name, model] : models) {
+    for (const Registered& version : model.versions) {
+      if (version.archive != nullptr) version.archive->RemoveFiles();
+    }
+  }
 }
 
 bool Registry::IsWanted(const std::string& name) const {

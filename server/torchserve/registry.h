@@ -136,8 +136,9 @@ class Registry {
   // Takes back a registration that cannot be served, a default version, too:
   // the oldest of the others becomes it. False: it is not there any more.
   bool Discard(const Registered& registered);
-  // Forgets all, at the end of the process: the files of archives leave, also
-  // from under a load that runs.
+  // Forgets all, at the end of the process: the files of their archives leave,
+  // also from under a load that runs or waits. What is not registered (yet, or
+  // any more) and what `files` of a registration holds is left to its users.
   void Clear();
   // Held from IsWanted until what it decided is queued: else an unload could be
   // queued behind the load of a later registration.

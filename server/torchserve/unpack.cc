@@ -70,7 +70,9 @@ StatusOr<std::string> ReadTextFile(const fs::path& path) {
   return text;
 }
 
-UnpackedFolder::~UnpackedFolder() {
+UnpackedFolder::~UnpackedFolder() { RemoveFiles(); }
+
+void UnpackedFolder::RemoveFiles() const {
   if (path_.empty()) return;
   std::error_code error;
   fs::remove_all(path_, error);

@@ -41,6 +41,9 @@ class UnpackedFolder {
   UnpackedFolder& operator=(const UnpackedFolder&) = delete;
 
   const std::string& path() const { return path_; }
+  // The files leave now, from under those that still use them: at the end of
+  // the process.
+  void RemoveFiles() const;
   // Names of all files of the archive, of those left packed, too.
   const std::vector<std::string>& files() const { return files_; }
 

@@ -15,7 +15,7 @@ import pytest
 
 from conftest import start
 from test_torchserve import ask, torchserve, until
-from test_torchserve_command_line import PORTS
+from test_torchserve_command_line import PORTS, free_port
 from test_torchserve_workflows import MODELS, predict, register, war
 
 CLASS = """
@@ -424,14 +424,24 @@ def test_a_stop_while_models_load_leaves_no_files(tmp_path):
     mar(tmp_path / "store", "slow", SLOW)
     properties = tmp_path / "config.properties"
     properties.write_text(f"model_store={tmp_path / 'store'}\nload_models=all\n"
-                          f"python={sys.executable}\n")
-    with start("--profile", "torchserve", "--ts-config", properties, *PORTS,
+                          f"python={sys.executable}\nenable_model_api=true\n")
+    ports, management = [*PORTS], free_port()
+    ports[ports.index("--management-port") + 1] = str(management)
+    with start("--profile", "torchserve", "--ts-config", properties, *ports,
                until="listening", cwd=tmp_path / "work",
                env={"TMPDIR": str(tmp_path / "temp")}) as server:
         while server.wait_event("loading model")["model"] != "slow":
             pass
-        assert (tmp_path / "work" / "key_file.json").exists()
-        assert len(list((tmp_path / "temp").glob("millrace-mar-*"))) == 2
+        keys = json.loads((tmp_path / "work" / "key_file.json").read_text())
+        # One that is registered meanwhile, whose load waits for the others'.
+        mar(tmp_path / "store", "late", FUNCTION)
+        request = urllib.request.Request(
+            f"http://127.0.0.1:{management}/models?url=late-1.0.mar"
+            "&initial_workers=1&synchronous=false", b"",
+            {"Authorization": f"Bearer {keys['management']['key']}"})
+        with urllib.request.urlopen(request, timeout=10) as answer:
+            assert answer.status == 202
+        assert len(list((tmp_path / "temp").glob("millrace-mar-*"))) == 3
         assert server.stop(timeout=10) == 0
     assert list((tmp_path / "temp").iterdir()) == []
     assert list((tmp_path / "work").iterdir()) == []
