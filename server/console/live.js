@@ -8,7 +8,6 @@ let api;
 let timer = null;
 let paused = false;
 let last = null;  // {at, samples}
-let missed = false;  // the note tells why there are no figures
 const history = new Map();  // by card
 
 // name → [{labels, value}]
@@ -226,10 +225,15 @@ async function drawCores() {
   }
 }
 
+// Of captures. Why there are no figures stands beside it, in live-missed.
 function note(text, bad = false) {
-  missed = false;
   byId("live-note").textContent = text;
   byId("live-note").classList.toggle("bad", bad);
+}
+
+function tellMissed(text) {
+  const line = byId("live-missed");
+  if (line.textContent !== text) line.textContent = text;
 }
 
 async function tick() {
@@ -242,10 +246,9 @@ async function tick() {
     drawPages(samples);
     drawHistograms(samples);
     last = {at, samples};
-    if (missed) note("");
+    tellMissed("");
   } catch (error) {
-    note(error.message, true);
-    missed = true;
+    tellMissed(error.message);
   }
 }
 

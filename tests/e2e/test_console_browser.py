@@ -204,10 +204,17 @@ def refuse(page, path):
 def test_notes_of_failures_go_when_figures_come(page):
     refuse(page, "**/metrics")
     page.get_by_role("link", name="Live").click()
-    note = page.locator("#live-note")
+    note = page.locator("#live-missed")
+    expect(note).to_have_text("not now")
+    # That of a capture stays.
+    page.route("**/debug/trace?*", lambda route: route.fulfill(
+        status=400, json={"error": {"message": "one is under way"}}))
+    page.get_by_role("button", name="Capture").click()
+    expect(page.locator("#live-note")).to_have_text("one is under way")
     expect(note).to_have_text("not now")
     page.unroute("**/metrics")
     expect(note).to_have_text("")
+    expect(page.locator("#live-note")).to_have_text("one is under way")
 
     refuse(page, "**/v2/repository/index")
     page.get_by_role("link", name="Models").click()
