@@ -90,7 +90,10 @@ void OutputProcessor::Parse(OutputDelta text,
   }
   for (const char byte : text.text) {
     parser_->Step(byte);
-    if (tells) token_deltas_.Step(byte, parsed_->Take());
+    if (tells) {
+      token_deltas_.Step(parsed_->Take(), {.spaces = parsed_->num_spaces(),
+                                           .last = parser_->num_held()});
+    }
   }
   if ((finished_ || stop_reason_) && !std::exchange(parser_ended_, true)) {
     parser_->End();

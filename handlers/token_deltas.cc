@@ -16,15 +16,13 @@ void TokenDeltas::Add(TokenSpan span, TokenLogprobs logprobs) {
   }
 }
 
-void TokenDeltas::Step(char byte, std::vector<OutputDelta> made) {
-  ++num_bytes_;
-  held_ += byte;
-  Made(std::move(made));
+void TokenDeltas::Step(std::vector<OutputDelta> made, Held held) {
+  held_.push_back(num_bytes_++);
+  Made(std::move(made), held);
 }
 
 void TokenDeltas::End(std::vector<OutputDelta> made) {
-  Made(std::move(made));
-  held_.clear();
+  Made(std::move(made), {});
   // Tokens without a text behind the last byte go with that.
   for (Token& token : tokens_) {
     token.span.begin = std::min(token.span.begin, num_bytes_ - 1);
@@ -34,36 +32,60 @@ void TokenDeltas::End(std::vector<OutputDelta> made) {
 }
 
 std::vector<OutputDelta> TokenDeltas::Take() {
-  Tell(first_held(), /*all=*/true);
+  Tell(given_, /*all=*/true);
   return std::exchange(deltas_, {});
 }
 
-void TokenDeltas::Made(std::vector<OutputDelta> made) {
+void TokenDeltas::Made(std::vector<OutputDelta> made, Held held) {
+  size_t to_come = 0;  // bytes of content in what is left of `made`
+  for (const OutputDelta& delta : made) {
+    if (delta.kind == DeltaKind::kContent) to_come += delta.text.size();
+  }
+  // Content takes all white space before it along.
+  lost_spaces_ = to_come > 0 ? 0 : std::min(lost_spaces_, held.spaces);
+  held.spaces -= lost_spaces_;
   for (OutputDelta& delta : made) {
-    if (delta.kind != DeltaKind::kContent) {
-      held_.clear();
-      // Content that ends in a token which goes on with something else.
-      Tell(num_bytes_, /*all=*/false);
-      Append(std::move(delta));
-      Tell(num_bytes_, /*all=*/true);
+    if (delta.kind == DeltaKind::kContent) {
+      to_come -= delta.text.size();
+      const size_t behind = to_come + held.spaces + held.last;
+      const size_t left = held_.size() - std::min(held_.size(), behind);
+      // The text may have bytes that are not there: white space that is lost,
+      // and what the prompt began the completion with.
+      const size_t count = std::min(delta.text.size(), left);
+      MadeContent(std::move(delta), count);
       continue;
     }
-    size_t at = held_.starts_with(delta.text) ? 0 : held_.rfind(delta.text);
-    size_t size = delta.text.size();
-    if (at == held_.npos) {  // not as it came
-      at = 0;
-      size = held_.size();
-    }
-    const int64_t begin = first_held() + static_cast<int64_t>(at);
-    Tell(begin, /*all=*/true);
-    held_.erase(0, at + size);
-    if (content_.empty() || content_.back().end != begin) {
-      content_.push_back({begin, begin});
-    }
-    content_.back().end = first_held();
+    if (to_come == 0) lost_spaces_ += std::exchange(held.spaces, 0);
+    Keep({.spaces = 0, .last = to_come + held.spaces + held.last});
+    given_ = first_held();
+    // Content that ends in a token which goes on with something else.
+    Tell(given_, /*all=*/false);
     Append(std::move(delta));
-    Tell(first_held(), /*all=*/true);
+    Tell(given_, /*all=*/true);
   }
+  Keep(held);
+}
+
+void TokenDeltas::MadeContent(OutputDelta delta, size_t count) {
+  given_ = first_held();
+  Tell(given_, /*all=*/true);
+  for (size_t i = 0; i < count; ++i) {
+    const int64_t at = held_.front();
+    held_.pop_front();
+    if (content_.empty() || content_.back().end != at) {
+      content_.push_back({at, at});
+    }
+    content_.back().end = given_ = at + 1;
+  }
+  Append(std::move(delta));
+  Tell(given_, /*all=*/true);
+}
+
+// The bytes between are dropped.
+void TokenDeltas::Keep(Held held) {
+  if (held_.size() <= held.spaces + held.last) return;
+  held_.erase(held_.begin() + static_cast<ptrdiff_t>(held.spaces),
+              held_.end() - static_cast<ptrdiff_t>(held.last));
 }
 
 void TokenDeltas::Append(OutputDelta delta) {

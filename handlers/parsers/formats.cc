@@ -17,6 +17,7 @@ class Plain final : public OutputParser {
   using OutputParser::OutputParser;
   void Step(char byte) override { out_.Content(std::string_view(&byte, 1)); }
   void End() override {}
+  size_t num_held() const override { return 0; }
 };
 
 // <tool_call>{"name": "f", "arguments": {}}</tool_call>

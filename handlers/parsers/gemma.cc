@@ -51,6 +51,11 @@ class Gemma final : public OutputParser {
     EndCall(/*closed=*/false);
   }
 
+  size_t num_held() const override {
+    return words_ == nullptr ? open_.waiting()
+                             : words_->open.size() + body_.size();
+  }
+
  private:
   void EndCall(bool closed) {
     LiteralReader reader(body_, {.quote = words_->quote, .bare_keys = true});

@@ -53,6 +53,19 @@ class Harmony final : public OutputParser {
     EndMessage();
   }
 
+  size_t num_held() const override {
+    switch (kind_) {
+      case Kind::kHeader:
+        return header_.size() + tags_.waiting();
+      case Kind::kContent:
+        return tags_.waiting();
+      case Kind::kReasoning:
+      case Kind::kArguments:
+        break;
+    }
+    return 0;
+  }
+
  private:
   enum class Kind { kHeader, kReasoning, kContent, kArguments };
 

@@ -57,6 +57,22 @@ class JsonCalls final : public OutputParser {
     }
   }
 
+  size_t num_held() const override {
+    switch (state_) {
+      case State::kText:
+      case State::kBehind:
+        return tags_.waiting();
+      case State::kOpen:
+      case State::kHeader:
+        return seen_.size();
+      case State::kCall:
+        return reader_->begun() ? 0 : seen_.size() + reader_->raw().size();
+      case State::kArguments:
+        break;
+    }
+    return 0;
+  }
+
  private:
   enum class State {
     kText,

@@ -39,6 +39,8 @@ class ParsedOutput {
 
   // All deltas since the last call, in order, neighbours of a kind joined.
   std::vector<OutputDelta> Take();
+  // White space of the content that is held back.
+  size_t num_spaces() const { return space_.size(); }
 
  private:
   OutputDelta& Last(DeltaKind kind);
@@ -59,6 +61,9 @@ class OutputParser {
   virtual void Step(char byte) = 0;
   // The completion is over: what was held back goes out.
   virtual void End() = 0;
+  // How many of the last bytes may still become content. Those before are given
+  // out, or dropped: tags, headers, what stands between calls.
+  virtual size_t num_held() const = 0;
 
  protected:
   ParsedOutput& out_;  // outlives the parser

@@ -89,6 +89,8 @@ class Pythonic final : public OutputParser {
     if (!is_content_) GiveBack();
   }
 
+  size_t num_held() const override { return is_content_ ? 0 : text_.size(); }
+
  private:
   void GiveBack() {
     is_content_ = true;

@@ -52,6 +52,19 @@ class Reasoning final : public OutputParser {
     rest_->End();
   }
 
+  size_t num_held() const override {
+    switch (state_) {
+      case State::kStart:
+        return start_.size();
+      case State::kReasoning:
+      case State::kBehind:
+        break;
+      case State::kRest:
+        return rest_->num_held();
+    }
+    return 0;
+  }
+
  private:
   enum class State { kStart, kReasoning, kBehind, kRest };
 

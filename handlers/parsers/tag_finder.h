@@ -41,6 +41,8 @@ class TagFinder {
     Reset();
     return rest;
   }
+  // Bytes that wait to be text or a tag.
+  size_t waiting() const { return waiting_.size(); }
   const std::string& tag(int idx) const {
     return tags_[static_cast<size_t>(idx)];
   }

@@ -10,6 +10,7 @@
 #include <vector>
 
 #include "tests/unit/handlers/fakes.h"
+#include "tests/unit/models/text/tiny_vocabulary.h"
 
 namespace millrace::handlers {
 namespace {
@@ -269,6 +270,121 @@ TEST_F(OutputProcessorTest, HowTokensAreGroupedDoesNotChangeWhatIsToldOfThem) {
     }
     EXPECT_TRUE(each.text.starts_with(tokens)) << tokens;
     EXPECT_TRUE(!each.stop.empty() || tokens == each.text) << tokens;
+  }
+}
+
+// Tokens of bytes, and one for each tag from 256 on.
+std::shared_ptr<const models::Tokenizer> TagTokenizer(
+    const std::vector<std::string>& tags) {
+  std::vector<std::pair<std::string, models::TokenKind>> specials;
+  for (const std::string& tag : tags) {
+    specials.emplace_back(tag, models::TokenKind::kUserDefined);
+  }
+  auto made =
+      models::Tokenizer::Create(models::TinyVocabulary("gpt-2", {}, specials));
+  EXPECT_TRUE(made.ok()) << made.status().ToString();
+  return std::move(made).value();
+}
+std::vector<int32_t> IdsOf(std::string_view text,
+                           const std::vector<std::string>& tags) {
+  std::vector<int32_t> ids;
+  while (!text.empty()) {
+    size_t tag = 0;
+    while (tag < tags.size() && !text.starts_with(tags[tag])) ++tag;
+    const bool is_tag = tag < tags.size();
+    ids.push_back(is_tag ? static_cast<int32_t>(256 + tag)
+                         : static_cast<uint8_t>(text[0]));
+    text.remove_prefix(is_tag ? tags[tag].size() : 1);
+  }
+  return ids;
+}
+
+// Content may begin as the tag before it does, or be equal to its first byte.
+TEST_F(OutputProcessorTest, ATagsTokenIsNeverToldAsTheContentBehindIt) {
+  struct Case {
+    const char* tools;
+    const char* reasoning;
+    std::vector<std::string> tags;
+    std::string text;
+    std::string content;
+    std::string tokens = "";  // of content, where these are others
+  };
+  const std::vector<std::string> think = {"<think>", "</think>"};
+  const std::vector<std::string> mistral = {"[THINK]", "[/THINK]"};
+  const std::vector<std::string> hermes = {"<tool_call>", "</tool_call>"};
+  const std::vector<std::string> deepseek = {"<｜tool▁calls▁begin｜>",
+                                             "<｜tool▁calls▁end｜>"};
+  const std::vector<std::string> harmony = {"<|start|>", "<|channel|>",
+                                            "<|message|>", "<|end|>"};
+  const std::string call = R"(<tool_call>{"name": "f"})";
+  const std::string analysis = "<|channel|>analysis<|message|>";
+  const std::string answer = "<|start|>assistant<|channel|>final<|message|>";
+  const std::vector<Case> cases = {
+      {"none", "think", think, "<think>a</think>\n<p>x</p>", "<p>x</p>"},
+      {"none", "think", think, "<think>a</think><<p", "<<p"},
+      {"none", "think", think, "<think>a</think>\n<", "<"},
+      {"none", "mistral", mistral, "[THINK]a[/THINK][1, 2]", "[1, 2]"},
+      {"none",
+       "granite",
+       {},
+       "Here is my thought process: a "
+       "Here is my response: Here it is",
+       "Here it is"},
+      {"hermes", "think", think, "<think>a</think><tool <b", "<tool <b"},
+      {"hermes", "none", hermes, call + "</tool_call><<x", "<<x"},
+      {"hermes", "none", hermes, call + "\n</tool_call>}</tool", "}</tool"},
+      // Calls that break off.
+      {"hermes", "none", hermes, R"(<tool_call>{"name": "f" <x)", "<x"},
+      {"hermes", "none", hermes, R"(<tool_call>{"name": "f" f)", "f"},
+      {"deepseek_v3", "none", deepseek, "a " + deepseek[0] + " <b", "a  <b"},
+      {"harmony", "none", harmony, analysis + "a<|end|>" + answer + "< 2<",
+       "< 2<"},
+      {"harmony", "none", harmony, analysis + "a<|end|>" + answer + "<<| b",
+       "<<| b"},
+      // White space that reasoning came behind was told with that.
+      {"harmony", "none", harmony,
+       answer + "a \n<|end|><|start|>assistant" + analysis + "<r<|end|>" +
+           answer + "<b",
+       "a \n<b", "a<b"}};
+  for (const Case& each : cases) {
+    SCOPED_TRACE(each.text);
+    const OutputFormats formats =
+        *ChooseFormats(each.tools, each.reasoning, "");
+    const auto tokenizer = TagTokenizer(each.tags);
+    const auto told = [&](uint32_t seed) {
+      std::mt19937 random(seed);
+      OutputProcessor output(
+          {.tokenizer = tokenizer.get(),
+           .logprobs = true,
+           .parser = {.tools = formats.tools, .reasoning = formats.reasoning}});
+      std::vector<OutputDelta> all;
+      const auto take = [&] {
+        for (OutputDelta& delta : output.Take()) {
+          all.push_back(std::move(delta));
+        }
+      };
+      for (const int32_t id : IdsOf(each.text, each.tags)) {
+        EXPECT_TRUE(output.Push({.id = id}));
+        if (seed == 0 || (seed > 1 && random() % 4 == 0)) take();
+      }
+      output.Finish();
+      take();
+      return Join(all);
+    };
+    const std::vector<Seen> one_by_one = told(0);
+    for (uint32_t seed = 1; seed < 20; ++seed) {
+      EXPECT_TRUE(told(seed) == one_by_one) << "seed " << seed;
+    }
+    std::string content, of_content, tokens;
+    for (const Seen& piece : one_by_one) {
+      tokens += piece.tokens;
+      if (piece.kind != DeltaKind::kContent) continue;
+      content += piece.text;
+      of_content += piece.tokens;
+    }
+    EXPECT_EQ(content, each.content);
+    EXPECT_EQ(of_content, each.tokens.empty() ? each.content : each.tokens);
+    EXPECT_EQ(tokens, each.text) << "each once, in order";
   }
 }
 
