@@ -235,7 +235,7 @@ TEST_F(CudnnGraphs, ContextsRunBesideEachOther) {
 }
 
 // Images of new sizes, whose engines take their time to be built, hold up no
-// others.
+// others: neither plans that are there nor new ones for images of known sizes.
 TEST_F(CudnnGraphs, CallsDoNotWaitForEnginesThatAreBuilt) {
   if (!Emulated()) GTEST_SKIP() << "of the library that stands in";
   GraphMaker make;
@@ -262,15 +262,27 @@ TEST_F(CudnnGraphs, CallsDoNotWaitForEnginesThatAreBuilt) {
     Tell("");
     FAIL() << "no engine is built: " << first.get().status().ToString();
   }
+  auto second = std::async(std::launch::async, run_others);
   auto known = std::async(std::launch::async, [&] {
     return SameBytes(Must(context->Run(inputs)), want);
   });
   const bool has_ended = known.wait_for(kLimit) == std::future_status::ready;
+  auto other_batch = std::async(std::launch::async, [&] {
+    known.wait();  // of the same context
+    return SameBytes(Must(context->Run(Row(inputs, 3))), Row(want, 3));
+  });
+  const bool has_other_ended =
+      other_batch.wait_for(kLimit) == std::future_status::ready;
+  EXPECT_EQ(Ask("held"), before + 1) << "the second waits for the first";
   Tell("");
   EXPECT_TRUE(has_ended);
   EXPECT_TRUE(known.get());
-  const auto got = first.get();
-  EXPECT_TRUE(got.ok()) << got.status().ToString();
+  EXPECT_TRUE(has_other_ended) << "a batch that was not run before";
+  EXPECT_TRUE(other_batch.get());
+  const auto got = first.get(), again = second.get();
+  ASSERT_TRUE(got.ok()) << got.status().ToString();
+  ASSERT_TRUE(again.ok()) << again.status().ToString();
+  EXPECT_TRUE(SameBytes(*got, *again));
 }
 
 TEST_F(CudnnGraphs, TheFirstEngineThatMayServeDoes) {

@@ -84,12 +84,21 @@ std::optional<ConvShape> ConvLayers::ShapeOf(const cuda::GraphConvArgs& args,
   return is_aligned ? std::optional(shape) : std::nullopt;
 }
 
-const CudnnConvolution* ConvLayers::Choose(const ConvShape& shape) {
+std::optional<const CudnnConvolution*> ConvLayers::Find(
+    const ConvShape& shape) {
   MutexLock lock(mu_);
   for (const auto& [known, convolution] : chosen_) {
     if (known == shape) return convolution.get();
   }
   if (chosen_.size() >= kMostShapes) return nullptr;
+  return std::nullopt;
+}
+
+const CudnnConvolution* ConvLayers::Choose(const ConvShape& shape) {
+  if (const auto found = Find(shape)) return *found;
+  MutexLock alone(building_);
+  // Another thread may have built it while this one waited.
+  if (const auto found = Find(shape)) return *found;
   StatusOr<std::unique_ptr<const CudnnConvolution>> tried =
       cudnn_->Choose(shape);
   if (!tried.ok() || *tried == nullptr) {
@@ -100,6 +109,7 @@ const CudnnConvolution* ConvLayers::Choose(const ConvShape& shape) {
                                   "each batch"
                                 : std::string(tried.status().message())}});
   }
+  MutexLock lock(mu_);
   chosen_.emplace_back(shape, tried.ok() ? std::move(tried).value() : nullptr);
   return chosen_.back().second.get();
 }

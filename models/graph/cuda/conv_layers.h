@@ -45,8 +45,11 @@ class ConvLayers {
                                           const ConvFormats& formats);
 
   // An engine for the shape, of which there is one as long as this lives; null:
-  // there is none, or trying failed, which is a line in the log.
-  const CudnnConvolution* Choose(const ConvShape& shape) EXCLUDES(mu_);
+  // there is none, or trying failed, which is a line in the log. What was
+  // chosen is there at once; a new shape takes up to seconds, and waits for
+  // others that are new.
+  const CudnnConvolution* Choose(const ConvShape& shape)
+      EXCLUDES(mu_, building_);
 
   // y of so many images. 0, or cuDNN's error times -1.
   int Convolve(const CudnnConvolution& convolution, int64_t images,
@@ -60,8 +63,13 @@ class ConvLayers {
   explicit ConvLayers(std::unique_ptr<CudnnConvolutions> cudnn)
       : cudnn_(std::move(cudnn)) {}
 
-  Mutex mu_;  // held while engines are tried
+  // None: it was not chosen yet.
+  std::optional<const CudnnConvolution*> Find(const ConvShape& shape)
+      EXCLUDES(mu_);
+
   const std::unique_ptr<CudnnConvolutions> cudnn_;
+  Mutex building_;  // held while engines are tried: one thread may choose
+  Mutex mu_;
   // Null: kernels convolve.
   std::vector<std::pair<ConvShape, std::unique_ptr<const CudnnConvolution>>>
       chosen_ GUARDED_BY(mu_);
