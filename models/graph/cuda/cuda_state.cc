@@ -36,6 +36,10 @@ StatusOr<std::byte*> CudaState::Staging(int64_t bytes) {
 Status CudaState::RunOrReplay(int64_t plan,
                               const std::function<Status()>& ask) {
   constexpr size_t kMostPlans = 64;
+  // What fails for now (no memory) may work later; what never works must not
+  // cost a capture each time.
+  constexpr int kMostFailures = 3;
+  constexpr int kRunsBetween = 16;
   const auto found =
       std::find_if(captured_.begin(), captured_.end(),
                    [&](const Captured& each) { return each.plan == plan; });
@@ -46,17 +50,24 @@ Status CudaState::RunOrReplay(int64_t plan,
   }
   captured_.splice(captured_.begin(), captured_, found);
   Captured& own = captured_.front();
-  if (!own.graph && !own.is_asked_each_time) {
-    StatusOr<CudaGraph> captured = context_->Capture(ask);
-    if (!captured.ok()) {  // what cannot be captured must not fail each time
-      own.is_asked_each_time = true;
-      LogWarning("a plan was not captured and is no CUDA graph from now on",
-                 {{"why", captured.status().message()}});
-      return ask();  // nothing of it has run
-    }
-    own.graph = *std::move(captured);
+  if (own.graph) return context_->Run(own.graph);
+  if (own.failures == kMostFailures) return ask();
+  if (own.runs_before_capture > 0) {
+    --own.runs_before_capture;
+    return ask();
   }
-  return own.is_asked_each_time ? ask() : context_->Run(own.graph);
+  StatusOr<CudaGraph> captured = context_->Capture(ask);
+  if (!captured.ok()) {
+    own.runs_before_capture = kRunsBetween;
+    const bool is_last = ++own.failures == kMostFailures;
+    LogWarning(is_last
+                   ? "a plan was not captured and is no CUDA graph from now on"
+                   : "a plan was not captured, which is tried again later",
+               {{"why", captured.status().message()}});
+    return ask();  // nothing of it has run
+  }
+  own.graph = *std::move(captured);
+  return context_->Run(own.graph);
 }
 
 }  // namespace millrace::models::graph

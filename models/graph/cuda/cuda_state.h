@@ -28,9 +28,10 @@ class CudaState final : public DeviceState {
   StatusOr<std::byte*> Staging(int64_t bytes);
 
   // The work of the plan with this number: `ask` puts it on the stream. It is
-  // captured at the second call, and run again from then on; one that cannot be
-  // captured is asked for each time. Plans that were not run for the longest
-  // time are forgotten.
+  // captured at the second call, and run again from then on. A capture that
+  // fails is tried again some calls later, three times in all; until it works,
+  // and behind the third, the work is asked for each time. Plans that were not
+  // run for the longest time are forgotten.
   Status RunOrReplay(int64_t plan, const std::function<Status()>& ask);
 
   std::vector<std::byte*> on_host;    // of each storage, in a run
@@ -39,8 +40,9 @@ class CudaState final : public DeviceState {
  private:
   struct Captured {
     int64_t plan = 0;
-    CudaGraph graph = {};             // empty after the first run
-    bool is_asked_each_time = false;  // capturing it failed
+    CudaGraph graph = {};         // empty: not captured
+    int failures = 0;             // of captures
+    int runs_before_capture = 0;  // of the next one
   };
 
   const std::shared_ptr<CudaContext> context_;
