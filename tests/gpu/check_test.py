@@ -4,6 +4,7 @@ import os
 import pathlib
 import re
 import shutil
+import struct
 import subprocess
 import sys
 import tarfile
@@ -30,6 +31,18 @@ echo "[  FAILED  ] 1 test, listed below:"
 echo "[  FAILED  ] Some.Test (3 ms)"
 exit 1
 """
+# As millrace logits: what lies in the file DTYPE-DEVICE.
+LOGITS = """#!/bin/sh
+while [ $# -gt 1 ]; do
+  case $1 in
+    --compute-dtype) dtype=$2 ;;
+    --device) device=$2 ;;
+    --out) out=$2 ;;
+  esac
+  shift
+done
+cp "$dtype-$device" "$out"
+"""
 # As python3 -m millrace_server: ready, and then fails each request.
 BROKEN_SERVER = """
 import http.server, sys
@@ -53,7 +66,7 @@ class CheckTest(unittest.TestCase):
         (self.root / "bin").mkdir()
         (self.root / "tmp").mkdir()
         (self.root / "tests" / "data").mkdir(parents=True)
-        for name in ("check.sh", "serve.py"):
+        for name in ("check.sh", "compare.py", "serve.py"):
             shutil.copy(GPU / name, self.root)
         for name in ("device", "runner", "graph", "engine", "blas", "cudnn"):
             self.program(f"cuda_{name}_test", PASSES)
@@ -61,6 +74,13 @@ class CheckTest(unittest.TestCase):
         self.env = {**os.environ, "TMPDIR": str(self.root / "tmp"),
                     "MILLRACE_CUBLASLT": "/lib/a.so.13",
                     "MILLRACE_CUDNN": "/lib/b.so.9"}
+
+    def models(self, writer):
+        """The steps that need models have packages, and what writes models."""
+        for name in ("gguf", "numpy"):
+            (self.root / "python" / name).mkdir(parents=True)
+            (self.root / "python" / name / "__init__.py").write_text("")
+        (self.root / "random_gguf.py").write_text(writer)
 
     def program(self, name, text):
         (self.root / "bin" / name).write_text(text)
@@ -160,6 +180,38 @@ class CheckTest(unittest.TestCase):
             self.assertRegex(done.stdout, rf"== {name}: not run: -?\d s of the "
                              r"budget are left, it may take 60 s\n")
 
+    def test_logits_far_from_those_of_the_cpu_fail(self):
+        self.models("import sys; open(sys.argv[2], 'w').write('a model')")
+        self.program("millrace", LOGITS)
+        # 200 positions of a vocabulary of three.
+        cpu = [(i * 37 % 101 - 50) / 7 for i in range(600)]
+        near = [x * (1 + 9e-5) for x in cpu]
+        less_near = [x * (1 - 1.9e-2) for x in cpu]
+        nan = [*near[:-1], float("nan")]
+        for f32, auto, verdict in (
+                (near, less_near, "passed"),
+                ([x * (1 + 1.1e-4) for x in cpu], [x * 1.021 for x in cpu],
+                 "FAILED: exit status 1"),
+                (nan, near[:-200], "FAILED: exit status 1")):
+            for name, values in (("f32-cpu", cpu), ("f32-cuda:0", f32),
+                                 ("auto-cuda:0", auto)):
+                (self.root / name).write_bytes(
+                    struct.pack(f"<{len(values)}f", *values))
+            done = self.check(self.root / "out", "logits")
+            said = done.stdout + done.stderr
+            for dtype in ("f32", "auto"):
+                self.assertRegex(said, rf"== logits-{dtype}-cuda: passed, ")
+                self.assertRegex(said, rf"== logits-{dtype}: {verdict}, \d+ s\n")
+            self.assertEqual(done.returncode, 0 if verdict == "passed" else 1)
+            self.assertEqual("RMS error nan of RMS" in said, f32 is nan)
+            self.assertEqual("do not hold the same vocabulary" in said,
+                             len(auto) < len(cpu))
+        # Without the CPU's nothing is compared, and nothing passes.
+        (self.root / "f32-cpu").unlink()
+        done = self.check(self.root / "out", "logits")
+        self.assertEqual(done.returncode, 1)
+        self.assertNotIn("passed", done.stdout)
+
     def test_models_need_a_package(self):
         (self.root / "python" / "gguf").mkdir(parents=True)
         (self.root / "python" / "gguf" / "__init__.py").write_text(
@@ -234,7 +286,7 @@ class PackTest(unittest.TestCase):
             r"for suite in (.*?);", (GPU / "check.sh").read_text())[1].split()}
         self.assertLessEqual({f"bin/{name}" for name in run}, names)
         self.assertIn("python/gguf/__init__.py", names)
-        for name in ("check.sh", "serve.py", "random_gguf.py"):
+        for name in ("check.sh", "compare.py", "serve.py", "random_gguf.py"):
             self.assertIn(name, names)
         # What tests of the device name, as a path or as a folder of tests/data.
         tests = [path.read_text() for path in

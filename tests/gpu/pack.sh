@@ -60,12 +60,12 @@ if [ -n "$data" ]; then
   mkdir -p "$stage/tests/data"
   cp -r tests/data/{graph,graph_quantized,hf_*,lora_*} "$stage/tests/data/"
 fi
-cp tests/bench/llm/random_gguf.py tests/gpu/{check.sh,serve.py} "$stage/"
+cp tests/bench/llm/random_gguf.py tests/gpu/{check.sh,compare.py,serve.py} "$stage/"
 cp -r "$packages/gguf" "$stage/python/"
 find "$stage/python" -name __pycache__ -prune -exec rm -r {} +
 # One dictionary over all of it, so that what several programs have is packed once.
-tar -C "$stage" -c "${programs[@]/#/bin/}" lib python ${data:+tests} check.sh serve.py \
-  random_gguf.py | xz -T1 --lzma2=preset=9,dict=256MiB >"$out"
+tar -C "$stage" -c "${programs[@]/#/bin/}" lib python ${data:+tests} check.sh \
+  compare.py serve.py random_gguf.py | xz -T1 --lzma2=preset=9,dict=256MiB >"$out"
 bytes=$(stat -c %s "$out")
 echo "$out: $(((bytes + 1048575) / 1048576)) MiB, unpacked $(du -sm "$stage" | cut -f 1) MiB"
 if [ -n "$limit" ] && [ "$bytes" -gt $((limit * 1048576)) ]; then
