@@ -55,8 +55,12 @@ work=$(mktemp -d)
 logs=$work/logs
 mkdir "$logs"
 background=
+# Interrupted, it ends what it runs: a signal that timeout gets goes to all of the
+# group that timeout made.
 end() {
-  [ -z "$background" ] || kill "$background" 2>/dev/null
+  local pid
+  for pid in $(jobs -pr); do kill "$pid" 2>/dev/null; done
+  wait  # and nothing writes below $work
   keep
   rm -rf "$work"
 }
@@ -125,7 +129,9 @@ step() {
   fi
   [ "$left" -ge "$limit" ] || limit=$left
   log=$logs/$name.log
-  timeout -k 5 "$limit" "$@" >"$log" 2>&1
+  # Waited for, so that a signal is heeded at once.
+  timeout -k 5 "$limit" "$@" >"$log" 2>&1 &
+  wait $!
   status=$?
   verdict=passed
   case $status in
@@ -172,10 +178,11 @@ no_models=
 if wanted models || wanted logits || wanted serve; then
   export PYTHONPATH=$here/python${PYTHONPATH:+:$PYTHONPATH}
   if python3 -c 'import gguf, numpy' >"$logs/random_gguf.log" 2>&1; then
-    {
-      timeout 60 python3 random_gguf.py qwen3-0.6b "$(model small)" Q4_K
-      ! wanted models || timeout 240 python3 random_gguf.py qwen3-8b "$(model large)" Q4_K
-    } >"$logs/random_gguf.log" 2>&1 &
+    large=
+    ! wanted models || large=$(model large)
+    timeout -k 5 300 bash -c 'python3 random_gguf.py qwen3-0.6b "$1" Q4_K
+      [ -z "$2" ] || python3 random_gguf.py qwen3-8b "$2" Q4_K' \
+      - "$(model small)" "$large" >"$logs/random_gguf.log" 2>&1 &
     background=$!
   else
     no_models="python3 cannot import gguf: $(tail -n 1 "$logs/random_gguf.log")"

@@ -3,12 +3,15 @@ and says what was not run."""
 import os
 import pathlib
 import re
+import select
 import shutil
+import signal
 import struct
 import subprocess
 import sys
 import tarfile
 import tempfile
+import time
 import unittest
 
 GPU = pathlib.Path(__file__).parent
@@ -226,6 +229,32 @@ class CheckTest(unittest.TestCase):
         done = self.check(self.root / "out", "logits")
         self.assertEqual(done.returncode, 1)
         self.assertNotIn("passed", done.stdout)
+
+    def test_interrupted_it_ends_what_it_runs(self):
+        # Of what has the writing end of `pipe`, all has ended where it is at its end.
+        self.models("import os, time\nopen('writer', 'w').close()\ntime.sleep(100)\n")
+        self.program("cuda_device_test", PASSES.replace(
+            "#!/bin/sh\n", "#!/bin/sh\n[ $# != 0 ] || { touch step; sleep 100; }\n"))
+        for steps, begun, interrupt in (
+                (["device", "models"], ["writer", "step"], signal.SIGTERM),
+                (["models"], ["writer"], signal.SIGINT)):
+            pipe, end = os.pipe()
+            with subprocess.Popen(
+                    [self.root / "check.sh", self.root / "out", *steps], env=self.env,
+                    stdout=subprocess.DEVNULL, pass_fds=[end]) as check:
+                os.close(end)
+                for name in begun:
+                    while check.poll() is None and not (self.root / name).exists():
+                        time.sleep(0.02)
+                check.send_signal(interrupt)
+                self.assertEqual(check.wait(60), 143)
+            ended, _, _ = select.select([pipe], [], [], 30)
+            self.assertTrue(ended, f"{steps}: something is left")
+            os.close(pipe)
+            self.assertEqual(os.listdir(self.root / "tmp"), [], "left behind")
+            self.assertTrue((self.root / "out" / "results.tar.xz").exists())
+            for name in begun:
+                (self.root / name).unlink()
 
     def test_models_need_a_package(self):
         (self.root / "python" / "gguf").mkdir(parents=True)
