@@ -36,8 +36,8 @@ StatusOr<std::byte*> CudaState::Staging(int64_t bytes) {
 Status CudaState::RunOrReplay(int64_t plan,
                               const std::function<Status()>& ask) {
   constexpr size_t kMostPlans = 64;
-  // What fails for now (no memory) may work later; what never works must not
-  // cost a capture each time.
+  // A capture that found no memory may succeed in a later run. After this many
+  // failures none is tried again, as each attempt costs time.
   constexpr int kMostFailures = 3;
   constexpr int kRunsBetween = 16;
   const auto found =

@@ -53,7 +53,8 @@ std::unique_ptr<SumWindow> SumWindow::Make(Group& group, size_t count) {
   const std::byte is_mapped{status.ok() && offer.is_made != 0 && file >= 0 &&
                             made->Map(file)};
   if (file >= 0) close(file);
-  // All or none; and the name goes when everybody has the memory, or nobody.
+  // Every rank learns whether all ranks have mapped the file: if one has not,
+  // none uses it. Behind that nobody opens the file by its name any more.
   std::vector<std::byte> all(made->size_);
   if (status.ok()) {
     status = group.AllGather(std::span(&is_mapped, 1), all, Patience::kIdle);
